@@ -91,6 +91,10 @@ class ClientConsumers:
         if self._now() - self._written_s.get(name, float("-inf")) >= _MOVE_S:
             await self._write(name)
 
+    def written(self, name: str) -> int:
+        """Return the last revision that is written down as processed."""
+        return self._written[name]
+
     async def flush(self) -> None:
         """Write down what has been processed.
 

@@ -185,7 +185,8 @@ class KeyOrder:
 
         Args:
             partition: Which.
-            read: By partition that is read, this one too: the position up to which all was handed out.
+            read: By partition that is read, this one too: the position up to which all was handed out; or processed, by
+                another reader of the same subscription.
 
         """
         limit = read[partition]
@@ -217,6 +218,10 @@ class KeyOrder:
         """Return whether a generation that has ended goes on behind a position of a partition."""
         ends = self._last_ends
         return partition < len(ends) and position < ends[partition]
+
+    def passes_end(self, partition: int, before: int, position: int) -> bool:
+        """Return whether a generation of a partition ends behind one position and not behind another one."""
+        return any(partition < len(one.ends) and before < one.ends[partition] <= position for one in self._generations)
 
     def is_settled(self, read: Mapping[int, int]) -> bool:
         """Return whether all that was appended before the last growth was read: then nothing is limited."""

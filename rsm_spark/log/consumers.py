@@ -177,6 +177,50 @@ class LogConsumers:
         await self._write(path, name, state)
         return max(revision, await self._first_held(log, name, revision))
 
+    async def begin(self, log: str, name: str, revision: int, *, what: str) -> None:
+        """Hold a log from a position on for a reader to come, unless it is held under this name already.
+
+        Args:
+            log: Name of the log.
+            name: Of the consumer.
+            revision: Last revision that it has read; 0 = none.
+            what: What it is, in words.
+
+        Raises:
+            ConsumerError, NoSuchLogError, MetadataError: See `register`.
+
+        """
+        path = self._checked(name)
+        if len(await self._names()) >= CONSUMERS_MAX:
+            raise ConsumerError(f"consumer {name}: the log has {CONSUMERS_MAX} consumers already: remove some of them")
+        state = ConsumerState(revision, what[:_TEXT_MAX], moved_ms=self._wall_ms())
+        try:
+            await self._store.create(path, msgspec.json.encode(state), parents=True)
+        except NodeExistsError:
+            return
+        held = await self._first_held(log, name, revision)
+        if held > revision:  # What went meanwhile was not read by anybody.
+            with contextlib.suppress(ConsumerError):
+                await self.advance(name, held)
+
+    async def revision_of(self, name: str, *, watch: Callable[[], None]) -> int | None:
+        """Return up to where a consumer has read; None = it is not registered.
+
+        Args:
+            name: Of the consumer.
+            watch: Called once when that has changed, or the consumer is removed.
+
+        Raises:
+            CorruptLogError: Its node does not say.
+            MetadataError: The metadata store cannot be asked.
+
+        """
+        path = self._checked(name)
+        try:
+            return _decoded((await self._store.get(path, watch=watch)).value, path).revision
+        except NoNodeError:
+            return None
+
     async def advance(self, name: str, revision: int, *, holder: str = "") -> bool:
         """Let go of what a consumer has read.
 

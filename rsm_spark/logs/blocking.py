@@ -184,6 +184,15 @@ class BlockingPlainLogReader(BlockingReaderBase):
         """
         self.thread.run(self.asynchronous.processed(position))
 
+    @property
+    def stored(self) -> int:
+        """Position up to which the subscription's work is stored as done."""
+        return self.asynchronous.stored
+
+    def store(self, position: int) -> None:
+        """Store how far this reader's work is done, now; see `processed`."""
+        self.thread.run(self.asynchronous.store(position))
+
     def close(self) -> None:
         """Let go of everything; what is processed is stored. See `PlainLogReader.close`."""
         self.thread.run(self.asynchronous.close())
@@ -415,6 +424,7 @@ class BlockingLogs(BlockingLogsBase):
         txid: int | None = None,
         since: datetime | None = None,
         subscription: str | None = None,
+        shared: bool = False,
         lock_wait_s: float | None = 0.0,
         follow: bool = True,
     ) -> BlockingPartitionedLogReader:
@@ -432,6 +442,7 @@ class BlockingLogs(BlockingLogsBase):
                     txid=txid,
                     since=since,
                     subscription=subscription,
+                    shared=shared,
                     lock_wait_s=lock_wait_s,
                     follow=follow,
                 )

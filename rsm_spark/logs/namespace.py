@@ -34,7 +34,7 @@ from rsm_spark.core.plain_log import PlainLogError, first_txid
 from rsm_spark.core.trimming import TrimPlan
 from rsm_spark.errors import LogError, MissingLogError, NoLeaderError
 from rsm_spark.log.admin_requests import AdminRequests, TrimRequest
-from rsm_spark.log.consumers import trimmed_revision
+from rsm_spark.log.consumers import LogConsumers, trimmed_revision
 from rsm_spark.log.log_policy import LogPolicy, change_policy, read_policy
 from rsm_spark.log.partition_names import whole_of
 from rsm_spark.log.reader_lock import ReaderLock
@@ -271,6 +271,17 @@ class Logs(PartitionedLogs):
             chain, _ = await context.chains.read()
             if trimmed_revision(chain) <= begin.place.revision:  # Else it went while this was looked for.
                 return begin
+
+    async def _begin_subscription(self, log: str, log_id: str, options: ReaderOptions) -> None:
+        """Begin a subscription whose reader comes later, unless it has begun."""
+        start, txid, since, subscription, *_ = options
+        assert subscription is not None
+        consumers = LogConsumers(self._client.store, log_id, self._root)
+        if any(one.name == subscription for one in await consumers.present()):
+            return
+        context, chain = await self._context(log, log_id)
+        begin = await self._start(context, chain, start, txid, since)
+        await consumers.begin(log, subscription, begin.place.revision, what="a shared subscription")
 
     async def _start(
         self,

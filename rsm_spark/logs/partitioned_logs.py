@@ -17,6 +17,7 @@ from rsm_spark.logs.partitioned_reader import PartitionedLogReader
 from rsm_spark.logs.partitioned_writer import PartitionedLogWriter
 from rsm_spark.logs.record_reader import PlainLogReader, ReaderOptions
 from rsm_spark.logs.record_writer import PlainLogWriter
+from rsm_spark.logs.shared_subscription import SharedSubscription
 from rsm_spark.logs.writer_place import WriterPlace
 
 _ORDER_S = 30.0
@@ -53,6 +54,9 @@ class PartitionedLogs(LogNames):
     async def _reader(
         self, log: str, options: ReaderOptions, log_id: str = "", on_entry: Callable[[], None] | None = None
     ) -> PlainLogReader:
+        raise NotImplementedError
+
+    async def _begin_subscription(self, log: str, log_id: str, options: ReaderOptions) -> None:
         raise NotImplementedError
 
     async def partitions(self, log: str) -> PartitionedLogInfo:
@@ -180,6 +184,7 @@ class PartitionedLogs(LogNames):
         txid: int | None = None,
         since: datetime | None = None,
         subscription: str | None = None,
+        shared: bool = False,
         lock_wait_s: float | None = 0.0,
         follow: bool = True,
     ) -> PartitionedLogReader:
@@ -190,18 +195,21 @@ class PartitionedLogs(LogNames):
             start: Where the partitions begin; or behind what is confirmed now; or the first position by partition,
                 where those that it does not name begin at their beginning. So do partitions that are added later.
             partitions: Read these alone; None = all, those that are added later too. The order of a key over a growth
-                holds among what one reader reads.
+                holds among what one reader reads, or what the readers of a shared subscription do.
             txid: Begin, in each partition, with the first record of this transaction id or a higher one instead.
             since: Begin with the first record that was logged then or later instead.
             subscription: Store the positions under this name, and hold the partitions from there on. If there is one of
                 this name already, the reader goes on there, whatever `start` says.
+            shared: Other readers of the subscription read the other partitions: what a partition has from behind a
+                growth waits until they have processed what its keys may have had before. The subscription begins in
+                all partitions at once.
             lock_wait_s: How long to wait, in each partition, for another reader of this subscription to go; None = it
                 need not go.
             follow: Wait for what is appended later; False = end where the partitions are confirmed now.
 
         Raises:
             NoSuchLogError: There is no partitioned log of this name.
-            LogError: A partition was named that there is not.
+            LogError: A partition was named that there is not; or what is shared has no subscription.
             MissingLogError: A partition was trimmed beyond its position.
             ReaderLockError: Another reader of the subscription did not go.
             ConsumerError: The subscription cannot be stored.
@@ -209,19 +217,31 @@ class PartitionedLogs(LogNames):
             LedgerError, MetadataError: Bookies or ZooKeeper cannot be asked.
 
         """
+        if shared and subscription is None:
+            raise LogError(f"log {log}: a reader shares a subscription, so it needs one: subscription=")
         layouts = self._layouts(log)
         first, _ = await layouts.read()
         is_known = subscription is not None and await self._is_subscribed(first, subscription)
 
-        async def open_reader(partition: int, layout: PartitionLayout, on_entry: Callable[[], None]) -> PlainLogReader:
+        def options(partition: int) -> ReaderOptions:
             begin: int | Literal["begin", "end"] = "begin"
             if partition < first.partition_count and not is_known:
                 begin = start.get(partition, "begin") if isinstance(start, Mapping) else start
-            options = ReaderOptions(begin, txid, since, subscription, lock_wait_s, follow)
-            return await self._reader(partition_log(log, partition), options, layout.log_ids[partition], on_entry)
+            return ReaderOptions(begin, txid, since, subscription, lock_wait_s, follow)
 
+        async def open_reader(partition: int, layout: PartitionLayout, on_entry: Callable[[], None]) -> PlainLogReader:
+            name = partition_log(log, partition)
+            return await self._reader(name, options(partition), layout.log_ids[partition], on_entry)
+
+        async def begin(partition: int, layout: PartitionLayout) -> None:
+            await self._begin_subscription(partition_log(log, partition), layout.log_ids[partition], options(partition))
+
+        others = None
+        if shared and subscription is not None:
+            store, root = self._client.store, self._root
+            others = SharedSubscription(subscription, lambda log_id: LogConsumers(store, log_id, root), begin)
         return await PartitionedLogReader(
-            layouts, open_reader, chosen=partitions, follow=follow, retry_s=self.settings.retry_s
+            layouts, open_reader, chosen=partitions, follow=follow, shared=others, retry_s=self.settings.retry_s
         ).open()
 
     async def _is_subscribed(self, layout: PartitionLayout, subscription: str) -> bool:

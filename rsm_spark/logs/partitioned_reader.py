@@ -21,6 +21,7 @@ from rsm_spark.core.plain_log import LogRecord
 from rsm_spark.errors import CorruptLogError, LogError, MissingLogError
 from rsm_spark.log.layout_store import LayoutStore
 from rsm_spark.logs.record_reader import PlainLogReader
+from rsm_spark.logs.shared_subscription import SharedSubscription
 
 _LOGGER = logging.getLogger(__name__)
 _AHEAD_RECORDS = 1000
@@ -63,6 +64,7 @@ class _Part:
         room: Set while nothing waits to be handed out.
         is_drained: It was read to its end, which it does not follow.
         handed_out: Position of the last record that was; None = none was.
+        processed: The same of those that are done; None = none is.
         error: Why it cannot be read any more.
 
     """
@@ -76,6 +78,7 @@ class _Part:
         self.room.set()
         self.is_drained = False
         self.handed_out: int | None = None
+        self.processed: int | None = None
         self.error: Exception | None = None
         self.task: asyncio.Task[None] | None = None
 
@@ -83,6 +86,13 @@ class _Part:
     def read_through(self) -> int:
         """Position up to which all was handed out."""
         return self.records[0].position - 1 if self.records else self.reader.read_through
+
+    @property
+    def done_through(self) -> int:
+        """Position up to which all is done: what holds no records is, once all before it is."""
+        if self.handed_out is None or (self.processed is not None and self.processed >= self.handed_out):
+            return self.read_through
+        return -1 if self.processed is None else self.processed
 
     @property
     def needs_layout(self) -> bool:
@@ -105,6 +115,7 @@ class PartitionedLogReader:
         open_reader: Opens the reader of a partition.
         chosen: Partitions that are read; None = all, those to come too.
         follow: Wait for what is appended later.
+        shared: What the other readers of the subscription have processed; None = it is not shared.
         retry_s: Pause before what may succeed later is tried again.
 
     """
@@ -116,9 +127,11 @@ class PartitionedLogReader:
         *,
         chosen: Collection[int] | None,
         follow: bool,
+        shared: SharedSubscription | None = None,
         retry_s: float = 0.5,
     ) -> None:
         self._retry_s = retry_s
+        self._shared = shared
         self._layouts = layouts
         self._open_reader = open_reader
         self._chosen = None if chosen is None else frozenset(chosen)
@@ -130,6 +143,8 @@ class PartitionedLogReader:
         self._is_stale = False  # The layout.
         self._look_at = 0.0
         self._buffer: deque[PartitionRecord] = deque()  # Of the iteration.
+        if shared is not None:
+            shared.on_move = self._changed.set
 
     async def open(self) -> Self:
         """Return the reader when it reads.
@@ -141,6 +156,9 @@ class PartitionedLogReader:
         try:
             await self._look()
             self._check_chosen()
+            if self._shared is not None:
+                assert self._layout is not None
+                await self._shared.begin(self._layout, self._parts)
         except BaseException:
             with contextlib.suppress(Exception):
                 await self.close()
@@ -198,8 +216,11 @@ class PartitionedLogReader:
         while True:
             self._changed.clear()
             await self._look_if_due()
+            await self._share()
             found = self._take(records_max)
             if found or self.is_ended:
+                if not found:
+                    await self._tell()  # Something may have been read to its end just now.
                 return found
             left = deadline - loop.time()
             if left <= 0:
@@ -240,6 +261,8 @@ class PartitionedLogReader:
         for partition, epoch in epochs.items():
             self._parts[partition].known_epoch = epoch
         self._look_at = asyncio.get_running_loop().time() + _LOOK_S
+        if self._shared is not None:
+            self._shared.forget()
 
     def _on_layout_changed(self) -> None:
         self._is_stale = True
@@ -263,6 +286,29 @@ class PartitionedLogReader:
                 part.is_drained = False
                 part.room.set()
         self._layout = layout
+
+    # ---- other readers of the subscription
+
+    async def _share(self) -> None:
+        """Tell the other readers of the subscription how far this one is, and learn where they are.
+
+        Raises:
+            ConsumerError, MetadataError: See `processed`.
+
+        """
+        await self._tell()
+        if self._shared is not None and self._layout is not None:
+            await self._shared.look(self._layout, self._parts)
+
+    async def _tell(self) -> None:
+        """Store the positions that others may wait for."""
+        if self._shared is None or self._layout is None:
+            return
+        order = KeyOrder(self._layout)
+        for partition, part in list(self._parts.items()):
+            done = part.done_through
+            if order.passes_end(partition, part.reader.stored, done):
+                await part.reader.store(done)
 
     # ---- reading ahead
 
@@ -302,7 +348,8 @@ class PartitionedLogReader:
         """Hand out what may be; a partition that has waited comes first."""
         assert self._layout is not None
         order = KeyOrder(self._layout)
-        read = {partition: part.read_through for partition, part in self._parts.items()}
+        read = {} if self._shared is None else dict(self._shared.positions)
+        read.update((partition, part.read_through) for partition, part in self._parts.items())
         is_settled = order.is_settled(read)
         found: list[PartitionRecord] = []
         turns = sorted(self._parts)
@@ -356,14 +403,20 @@ class PartitionedLogReader:
 
         """
         if record is not None:
-            await self._parts[record.partition].reader.processed(record.position)
+            await self._processed(self._parts[record.partition], record.position)
+            await self._share()
             return
         waiting = {one.partition for one in self._buffer}
         for partition, part in self._parts.items():
             if part.handed_out is not None:
                 first = min((one.position for one in self._buffer if one.partition == partition), default=0)
                 done = first - 1 if partition in waiting else part.handed_out
-                await part.reader.processed(done)
+                await self._processed(part, done)
+        await self._share()
+
+    async def _processed(self, part: _Part, position: int) -> None:
+        await part.reader.processed(position)
+        part.processed = max(position, part.processed or 0)
 
     async def close(self) -> None:
         """Let go of everything; what is processed is stored.

@@ -264,6 +264,18 @@ class PlainLogReader:
             raise ConsumerError(f"log {self._context.log}: this reader has no subscription: Logs.reader(subscription=)")
         await subscription.consumers.processed(subscription.name, self.position if position is None else position)
 
+    @property
+    def stored(self) -> int:
+        """Position up to which the subscription's work is stored as done."""
+        assert self._subscription is not None
+        return self._subscription.consumers.written(self._subscription.name)
+
+    async def store(self, position: int) -> None:
+        """Store how far this reader's work is done, now; see `processed`."""
+        await self.processed(position)
+        assert self._subscription is not None
+        await self._subscription.consumers.flush()
+
     async def close(self) -> None:
         """Let go of everything; what is processed is stored.
 

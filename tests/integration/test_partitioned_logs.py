@@ -163,6 +163,45 @@ async def test_a_subscription_holds_what_is_added_too(cluster: DevCluster, uniqu
                 await late.read()
 
 
+@pytest.mark.asyncio
+async def test_readers_that_share_a_subscription_keep_the_order_of_keys(cluster: DevCluster, unique_name: str) -> None:
+    async with await Logs.connect(cluster.metadata_uri) as logs:
+        await logs.create(unique_name, partitions=2)
+        async with await logs.open_partitioned_writer(unique_name) as writer:
+            for number in range(300):
+                await writer.append(b"%d" % number, key=b"k%d" % (number % 7))
+                if number in (99, 199):
+                    await writer.grow(writer.partition_count + 1)
+
+        async def share(*partitions: int) -> PartitionedLogReader:
+            return await logs.partitioned_reader(unique_name, subscription="both", partitions=partitions, shared=True)
+
+        with pytest.raises(LogError, match="needs one"):
+            await logs.partitioned_reader(unique_name, partitions=[0], shared=True)
+        old, new = await share(0), await share(1, 2, 3)
+        seen: list[PartitionRecord] = []
+        early = await new.read(wait_s=2)
+        while early:
+            seen += early
+            await new.processed()
+            early = await new.read(wait_s=2)
+        assert {record.partition for record in seen} == {1}, "what came behind the growth waits for partition 0"
+        async with asyncio.timeout(60):
+            while len(seen) < 300:
+                found = await old.read(7, wait_s=0.2)
+                seen += found
+                if found:
+                    await old.processed(found[-1])
+                seen += await new.read(7, wait_s=0.2)
+                await new.processed()
+        _check_order(seen)
+        assert sorted(int(record.payload) for record in seen) == list(range(300))
+        await old.close()
+        await new.close()
+        async with await share(0, 1) as again:
+            assert await again.read(wait_s=1) == []
+
+
 _GROWS = """
 import asyncio, sys
 from rsm_spark.logs import Logs

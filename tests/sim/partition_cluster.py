@@ -40,6 +40,7 @@ PARTITIONS_MAX = 7
 _KEYS = 5
 _WRITERS = 2
 _PRODUCERS = 2
+_MEMBERS = 2
 _PATIENCE_S = 3.0
 """A producer waits so long for an answer before it sends a record again."""
 
@@ -59,7 +60,13 @@ class PartitionCluster:
     """
 
     def __init__(
-        self, simulation: Simulation, world: LedgerWorld, settings: ReplicaSettings, *, has_producers: bool = False
+        self,
+        simulation: Simulation,
+        world: LedgerWorld,
+        settings: ReplicaSettings,
+        *,
+        has_producers: bool = False,
+        has_members: bool = False,
     ) -> None:
         self.simulation = simulation
         self._has_producers = has_producers
@@ -81,6 +88,8 @@ class PartitionCluster:
         self.hosts += [simulation.host("reader-1", self._read), simulation.host("subscriber", self._subscribe)]
         if has_producers:
             self.hosts += [simulation.host(f"producer-{i}", self._produce) for i in range(_PRODUCERS)]
+        if has_members:
+            self.hosts += [simulation.host(f"member-{i}", partial(self._share, i)) for i in range(_MEMBERS)]
         for host in self.hosts:
             host.on_exit.append(self._on_exit)
 
@@ -282,14 +291,40 @@ class PartitionCluster:
                 continue
             await self._hand_out(reader, rng, limit=rng.choice((5, 50)), is_held=True)
 
+    async def _share(self, member: int, host: SimHost) -> None:
+        """Read a share of the partitions; the other members of the subscription read the rest."""
+        rng = random.Random(self._rng.random())
+        logs = await self.connect(host)
+        while True:
+            await asyncio.sleep(rng.uniform(0.0, 1.0))
+            try:
+                count = len((await logs.partitions(LOG)).partitions)
+                mine = [partition for partition in range(count) if partition % _MEMBERS == member]
+                reader = await logs.partitioned_reader(
+                    LOG, subscription="shared", partitions=mine, shared=True, lock_wait_s=None
+                )
+            except MissingLogError as error:
+                self.truth.fail("held-is-kept", str(error))
+            except (LedgerError, RsmError):
+                continue
+            await self._hand_out(reader, rng, limit=rng.choice((5, 50)), is_held=True, member=member)
+
     async def _hand_out(
-        self, reader: PartitionedLogReader, rng: random.Random, *, limit: int, is_held: bool = False
+        self,
+        reader: PartitionedLogReader,
+        rng: random.Random,
+        *,
+        limit: int,
+        is_held: bool = False,
+        member: int | None = None,
     ) -> None:
         run = PartitionedRun(reader)
         try:
             for _ in range(limit):
                 for record in await reader.read(rng.choice((1, 10, 100)), wait_s=rng.uniform(0.0, 2.0)):
                     self.truth.see(run, record)
+                    if member is not None:
+                        self.truth.share(member, record)
                 if reader.is_ended:
                     break
                 if is_held and run.numbers and rng.random() < 0.7:

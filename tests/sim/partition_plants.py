@@ -13,6 +13,7 @@ from rsm_spark.core.producers import PartitionsChangedError
 from rsm_spark.log.layout_store import LayoutStore
 from rsm_spark.logs.partitioned_reader import PartitionedLogReader
 from rsm_spark.logs.partitioned_writer import PartitionedLogWriter
+from rsm_spark.logs.shared_subscription import SharedSubscription
 
 
 def crosses_early(patch: pytest.MonkeyPatch) -> None:
@@ -122,3 +123,21 @@ def says_that_the_log_has_grown_and_does_not_look_what_is_in_it(patch: pytest.Mo
         raise PartitionsChangedError(self._changed_text(count), count, [])
 
     patch.setattr(PartitionedLogWriter, "_produced_before", unseen)
+
+
+def does_not_wait_for_the_other_readers_of_its_subscription(patch: pytest.MonkeyPatch) -> None:
+    """Cross the end of a generation when the own partitions were read to it."""
+
+    async def blind(_self: SharedSubscription, _layout: PartitionLayout, _own: Any) -> None:
+        await asyncio.sleep(0)
+
+    patch.setattr(SharedSubscription, "look", blind)
+
+
+def takes_a_partition_for_nobodys_until_its_reader_comes(patch: pytest.MonkeyPatch) -> None:
+    """Begin a shared subscription in the own partitions alone."""
+
+    async def own_alone(_self: SharedSubscription, _layout: PartitionLayout, _own: Any) -> None:
+        await asyncio.sleep(0)
+
+    patch.setattr(SharedSubscription, "begin", own_alone)

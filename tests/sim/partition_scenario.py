@@ -36,6 +36,7 @@ class PartitionScenario(LogScenario):
         return {
             "seen": sum(len(part.seen) for part in truth.parts.values()),
             "growths": truth.growths,
+            "shared": truth.shared,
             "produced": self.cluster.produced,
         }
 
@@ -45,6 +46,18 @@ class ProducedScenario(PartitionScenario):
 
     def make_cluster(self, settings: ReplicaSettings) -> PartitionCluster:
         return PartitionCluster(self.simulation, self.world, settings, has_producers=True)
+
+
+class SharedScenario(PartitionScenario):
+    """One seed's world, in which two readers share a subscription, each with partitions of its own."""
+
+    def make_cluster(self, settings: ReplicaSettings) -> PartitionCluster:
+        return PartitionCluster(self.simulation, self.world, settings, has_members=True)
+
+
+def run_shared_seed(seed: int, trouble_s: float = TROUBLE_S) -> PartitionOutcome:
+    """Run one seed of a log with readers that share a subscription."""
+    return played(SharedScenario(seed, trouble_s, AS_DRAWN, AS_DRAWN), PartitionOutcome(seed))
 
 
 def run_produced_seed(seed: int, trouble_s: float = TROUBLE_S) -> PartitionOutcome:

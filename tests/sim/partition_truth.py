@@ -2,6 +2,8 @@
 
 * `key-order`    a reader gets the records of a key in the order of their appends, whatever partition they lie in
 * `one-place`    a record lies in one partition
+* `shared-order` the readers that share a subscription get the records of a key in that order, whichever gets them;
+                 what a reader has not processed may come again to itself, not behind what another one has got
 """
 
 from __future__ import annotations
@@ -44,8 +46,10 @@ class PartitionTruth:
         self.denied: set[bytes] = set()
         self.on_broken: Callable[[BrokenInvariantError], None] = lambda _error: None
         self.growths = 0
+        self.shared = 0
         self._places: dict[bytes, int] = {}
         self._numbers: dict[bytes, int] = {}
+        self._shared: dict[bytes, dict[int, int]] = {}  # By key and member, the highest number that it got.
 
     def fail(self, name: str, what: str) -> None:
         error = BrokenInvariantError(f"{name}: {what}")
@@ -99,6 +103,20 @@ class PartitionTruth:
                 f"behind number {last}",
             )
         run.numbers[key] = int(number)
+
+    def share(self, member: int, record: PartitionRecord) -> None:
+        """Take what a member of the shared subscription gets."""
+        key, _, text = record.payload.partition(b":")
+        number, got = int(text), self._shared.setdefault(key, {})
+        other = max((one for who, one in got.items() if who != member), default=0)
+        if number <= other:
+            self.fail(
+                "shared-order",
+                f"member {member} gets number {number} of key {key!r}, in partition {record.partition} at "
+                f"{record.position}, and another one has got number {other}",
+            )
+        self.shared += number > got.get(member, 0)
+        got[member] = max(number, got.get(member, 0))
 
     def judge(self, final: list[PartitionRecord], trimmed: dict[int, int]) -> None:
         """Compare all that was said and seen with what is in the log in the end."""

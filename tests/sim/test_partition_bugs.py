@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.sim import partition_plants as plants
-from tests.sim.partition_scenario import run_partition_seed, run_produced_seed
+from tests.sim.partition_scenario import run_partition_seed, run_produced_seed, run_shared_seed
 from tests.sim.planted_bugs import find
 
 _TROUBLE_S = 15.0
@@ -23,12 +23,14 @@ class _Hunt(NamedTuple):
         name: The invariant by which it must be found; "" = any.
         known: The seed that has found it before.
         has_producers: Whether producers append, too.
+        is_shared: Whether readers share a subscription.
 
     """
 
     name: str = ""
     known: int = 0
     has_producers: bool = False
+    is_shared: bool = False
 
 
 HUNTS: dict[Plant, _Hunt] = {
@@ -42,6 +44,8 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.does_not_claim_the_layout: _Hunt(),
     plants.does_not_look_whether_its_claim_stands: _Hunt("key-order", known=12),
     plants.says_that_the_log_has_grown_and_does_not_look_what_is_in_it: _Hunt("one-place", has_producers=True, known=1),
+    plants.does_not_wait_for_the_other_readers_of_its_subscription: _Hunt("shared-order", known=5, is_shared=True),
+    plants.takes_a_partition_for_nobodys_until_its_reader_comes: _Hunt("shared-order", is_shared=True),
 }
 
 
@@ -50,5 +54,5 @@ HUNTS: dict[Plant, _Hunt] = {
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     hunt = HUNTS[plant]
     plant(monkeypatch)
-    run = run_produced_seed if hunt.has_producers else run_partition_seed
+    run = run_produced_seed if hunt.has_producers else run_shared_seed if hunt.is_shared else run_partition_seed
     find(lambda seed: run(seed, _TROUBLE_S), 40, known=hunt.known, name=hunt.name)

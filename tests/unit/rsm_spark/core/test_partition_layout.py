@@ -44,6 +44,16 @@ def test_the_hash_of_a_key_is_what_it_has_always_been() -> None:
     assert [partition_of(b"%d" % number, 4) for number in range(8)] == [0, 1, 2, 3, 2, 3, 3, 2]
 
 
+def test_the_end_of_a_generation_is_passed_once_it_was_reached() -> None:
+    order = KeyOrder(_grown(2, 3, 6))
+    assert [order.passes_end(0, *span) for span in ((0, 9), (0, 10), (9, 30), (10, 19), (10, 20), (20, 99))] == [
+        False, True, True, False, True, False,
+    ]  # fmt: skip
+    assert not order.passes_end(2, 0, 19), "it came with the second generation"
+    assert order.passes_end(2, 0, 20)
+    assert not order.passes_end(5, 0, 99)
+
+
 @given(key=st.binary(max_size=20), before=st.integers(1, 40), after=st.integers(1, 40))
 def test_a_key_goes_only_between_partitions_that_share_keys(key: bytes, before: int, after: int) -> None:
     assert share_keys(partition_of(key, before), before, partition_of(key, after), after)
