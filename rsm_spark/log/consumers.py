@@ -15,6 +15,8 @@
 * `ConsumerTakenError`   a `ConsumerError`: another reader has registered under the name
 """
 
+# Longer than 400 lines: one set of nodes, and all that is written and read there.
+
 from __future__ import annotations
 
 import asyncio

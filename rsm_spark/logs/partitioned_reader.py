@@ -5,6 +5,8 @@ records of a later generation wait until those before them were read (`rsm_spark
 layout is read again before records of another opening of a writer are handed out, and when its node has changed.
 """
 
+# Longer than 400 lines: one reader, whose partitions, layout and subscription decide together what it hands out.
+
 from __future__ import annotations
 
 import asyncio
