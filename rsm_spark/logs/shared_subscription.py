@@ -25,7 +25,7 @@ _AT_ONCE = 16
 
 
 class SharedSubscription:
-    """What the other readers of a subscription have processed.
+    """View of what the other readers of a subscription have processed.
 
     Args:
         name: Of the subscription.
