@@ -178,7 +178,7 @@ async def test_readers_that_share_a_subscription_keep_the_order_of_keys(cluster:
 
         with pytest.raises(LogError, match="needs one"):
             await logs.partitioned_reader(unique_name, partitions=[0], shared=True)
-        old, new = await share(0), await share(1, 2, 3)
+        new = await share(1, 2, 3)  # It comes first, and waits for a reader that nobody has seen yet.
         seen: list[PartitionRecord] = []
         early = await new.read(wait_s=2)
         while early:
@@ -186,6 +186,7 @@ async def test_readers_that_share_a_subscription_keep_the_order_of_keys(cluster:
             await new.processed()
             early = await new.read(wait_s=2)
         assert {record.partition for record in seen} == {1}, "what came behind the growth waits for partition 0"
+        old = await share(0)
         async with asyncio.timeout(60):
             while len(seen) < 300:
                 found = await old.read(7, wait_s=0.2)

@@ -132,12 +132,3 @@ def does_not_wait_for_the_other_readers_of_its_subscription(patch: pytest.Monkey
         await asyncio.sleep(0)
 
     patch.setattr(SharedSubscription, "look", blind)
-
-
-def takes_a_partition_for_nobodys_until_its_reader_comes(patch: pytest.MonkeyPatch) -> None:
-    """Begin a shared subscription in the own partitions alone."""
-
-    async def own_alone(_self: SharedSubscription, _layout: PartitionLayout, _own: Any) -> None:
-        await asyncio.sleep(0)
-
-    patch.setattr(SharedSubscription, "begin", own_alone)

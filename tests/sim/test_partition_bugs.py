@@ -45,7 +45,6 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.does_not_look_whether_its_claim_stands: _Hunt("key-order", known=12),
     plants.says_that_the_log_has_grown_and_does_not_look_what_is_in_it: _Hunt("one-place", has_producers=True, known=1),
     plants.does_not_wait_for_the_other_readers_of_its_subscription: _Hunt("shared-order", known=5, is_shared=True),
-    plants.takes_a_partition_for_nobodys_until_its_reader_comes: _Hunt("shared-order", is_shared=True),
 }
 
 
