@@ -181,7 +181,9 @@ def test_every_panel_shows_a_real_machine_and_alerts_fire_by_what_they_are_for(s
             _has_result(site, expression)  # It is understood.
             continue
         _until(lambda expression=expression: _has_result(site, expression), f"{title} is empty: {expression}")
-    assert not site.alerts() & {"RsmProcessDown", "RsmNoLeader", "RsmTasksNobodyServes", "RsmMetadataSessionLost"}
+    wrong = {"RsmProcessDown", "RsmNoLeader", "RsmTasksNobodyServes", "RsmMetadataSessionLost"}
+    # Not at once: with `for` of a second, one scrape that a busy machine has not answered in time raises one.
+    _until(lambda: not site.alerts() & wrong, "alerts of what is not the matter fire")
 
     told = urllib.request.Request(
         f"http://{HOST}:{site.ports['broker']}/api/v1/tasks",
