@@ -13,6 +13,8 @@
     ended      has its outcome                     -> nowhere; `Operation.outcome` is set
 """
 
+# Longer than 400 lines: what a message's end means for an operation is decided where it was sent.
+
 from __future__ import annotations
 
 from collections import deque
@@ -109,6 +111,11 @@ class CommandStream:
         self._open_count += 1
         (self._waiting_queries if operation.is_query else self._waiting_commands).append(operation)
 
+    def submit_many(self, operations: Sequence[Operation]) -> None:
+        """Queue operations of one kind, one at least, behind the others of it."""
+        self._open_count += len(operations)
+        (self._waiting_queries if operations[0].is_query else self._waiting_commands).extend(operations)
+
     def compose(self) -> Message | None:
         """Return the next message, or None if there is nothing to send, too much is in flight, or sending pauses."""
         if self.refusal is not None or len(self._messages) >= self._limits.messages_in_flight_max:
@@ -197,17 +204,19 @@ class CommandStream:
         message = self._messages.get(message_id)
         if message is None:
             raise ValueError(f"answers to message {message_id}, which is not in flight")
-        operations = message.commands + message.queries
+        operations = message.commands + message.queries if message.commands else message.queries
         opens = int(message.opens_session)
         _check_answers(len(operations) + opens, statuses, revisions, payloads)
         del self._messages[message_id]
         self.seen.revision = max(self.seen.revision, max(revisions, default=0))
         ended: list[Operation] = self._on_opened(statuses[0] if statuses else 0) if opens else []
+        if not statuses:
+            return ended + self._on_answered(operations, revisions[opens:], payloads[opens:])
         returned: list[Operation] = []
         for index, operation in enumerate(operations, opens):
             if operation.outcome is not None:
                 continue
-            status = statuses[index] if statuses else 0
+            status = statuses[index]
             if status == AnswerStatus.OK:
                 operation.payload = payloads[index]
                 operation.revision = revisions[index]
@@ -219,6 +228,23 @@ class CommandStream:
             else:
                 ended.append(self._end(operation, ending))
         self._return(returned)
+        return ended
+
+    def _on_answered(
+        self, operations: Sequence[Operation], revisions: Sequence[int], payloads: Sequence[bytes]
+    ) -> list[Operation]:
+        """End all of a message's operations that are open: nearly all messages are answered so."""
+        ended: list[Operation] = []
+        answered = Ending.ANSWERED
+        for operation, revision, payload in zip(operations, revisions, payloads, strict=True):
+            if operation.outcome is None:
+                operation.payload, operation.revision = payload, revision
+                if operation.sequence:
+                    self._end(operation, answered)
+                else:
+                    operation.outcome = answered
+                    self._open_count -= 1
+                ended.append(operation)
         return ended
 
     def _on_opened(self, status: int) -> list[Operation]:

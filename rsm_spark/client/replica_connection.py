@@ -53,6 +53,8 @@ _QUIET_S_MAX = 1.0
 """Time for what is under way by a follower to be answered, when the leader is reached again."""
 _TICK_MAX_S = 1.0
 _TICK_MIN_S = 0.01
+_TICKS = 20
+"""Within the shortest time limit, so that a call ends not much later than it says."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -216,11 +218,10 @@ class ReplicaConnection:
             OverloadedError: Too many operations wait.
 
         """
-        future: asyncio.Future[Operation] = self._loop.create_future()
         deadline_s = self._begin(timeout_s, 1)
-        read = freshness if freshness is not None and is_query else self._freshness
-        operation = Operation(payload, deadline_s, future, is_query=is_query, freshness=read)
-        self._queue(operation)
+        future: asyncio.Future[Operation] = self._loop.create_future()
+        read = (self._freshness if freshness is None else freshness) if is_query else LINEARIZABLE
+        self._queue(Operation(payload, deadline_s, future, is_query, read))
         return future
 
     def submit_many(
@@ -239,13 +240,14 @@ class ReplicaConnection:
             return future
         deadline_s = self._begin(timeout_s, len(payloads))
         group = _Group(future)
-        read = freshness if freshness is not None and is_query else self._freshness
-        group.operations = [
-            Operation(payload, deadline_s, group, is_query=is_query, freshness=read) for payload in payloads
-        ]
+        read = (self._freshness if freshness is None else freshness) if is_query else LINEARIZABLE
+        group.operations = [Operation(payload, deadline_s, group, is_query, read) for payload in payloads]
         group.left = len(group.operations)
-        for operation in group.operations:
-            self._queue(operation)
+        if self._lanes is None:
+            self._stream.submit_many(group.operations)
+        else:
+            for operation in group.operations:
+                self._queue(operation)
         return future
 
     def _queue(self, operation: Operation) -> None:
@@ -278,7 +280,8 @@ class ReplicaConnection:
                 f"log {self._log}: too many operations wait for an answer already to take {count:,} more; none of them "
                 "was sent: wait for earlier calls before making new ones"
             )
-        self._tick_s = min(self._tick_s, max(_TICK_MIN_S, timeout_s / 20))
+        if timeout_s < _TICKS * self._tick_s:
+            self._tick_s = max(_TICK_MIN_S, timeout_s / _TICKS)
         if self._tick is None:
             self._tick = self._loop.call_later(self._tick_s, self._on_tick)
         self._wake_up()
@@ -324,8 +327,9 @@ class ReplicaConnection:
     def _resolve(ended: Iterable[Operation]) -> None:
         """Tell those who wait for these operations."""
         for operation in ended:
-            ticket = operation.ticket
-            if isinstance(ticket, _Group):
+            # The ticket has the operation from now on: keeping it would leave each pair to the garbage collector.
+            ticket, operation.ticket = operation.ticket, None
+            if type(ticket) is _Group:
                 ticket.left -= 1
                 if not ticket.left and not ticket.future.done():
                     ticket.future.set_result(ticket.operations)

@@ -36,15 +36,15 @@ class Ending(Enum):
     DENIED = "denied"
 
 
-class Operation:
+class Operation(msgspec.Struct, eq=False):
     """A command or a query of one caller.
 
     Attributes:
-        is_query: Reads; takes no sequence and may be sent at will.
         payload: What the machine gets; once answered, what it said.
-        freshness: Of a query.
         deadline_s: On the clock of `CommandStream.expire`.
         ticket: The shell's own.
+        is_query: Reads; takes no sequence and may be sent at will.
+        freshness: Of a query.
         sequence: Within the session; 0 before it is first sent.
         is_unsure: An attempt was sent whose outcome will never be heard.
         outcome: None until it has ended.
@@ -55,42 +55,18 @@ class Operation:
 
     """
 
-    __slots__ = (
-        "deadline_s",
-        "freshness",
-        "is_query",
-        "is_unsure",
-        "outcome",
-        "payload",
-        "reason",
-        "refusal",
-        "revision",
-        "sequence",
-        "ticket",
-        "tries",
-    )
-
-    def __init__(
-        self,
-        payload: bytes,
-        deadline_s: float,
-        ticket: Any,
-        *,
-        is_query: bool = False,
-        freshness: Freshness = LINEARIZABLE,
-    ) -> None:
-        self.payload = payload
-        self.deadline_s = deadline_s
-        self.ticket = ticket
-        self.is_query = is_query
-        self.freshness = freshness
-        self.sequence = 0
-        self.is_unsure = False
-        self.outcome: Ending | None = None
-        self.refusal: AnswerStatus | None = None
-        self.reason = b""
-        self.revision = 0
-        self.tries = 0
+    payload: bytes
+    deadline_s: float
+    ticket: Any
+    is_query: bool = False
+    freshness: Freshness = LINEARIZABLE
+    sequence: int = 0
+    is_unsure: bool = False
+    outcome: Ending | None = None
+    refusal: AnswerStatus | None = None
+    reason: bytes = b""
+    revision: int = 0
+    tries: int = 0
 
     def reopen(self) -> None:
         """Take back the end of a query: it is asked elsewhere."""

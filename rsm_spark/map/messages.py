@@ -245,11 +245,7 @@ def decode_query(text: bytes) -> MapQuery:
         raise InvalidCommandError(f"not a query of the map: {error}") from error
 
 
-def decode_reply(text: bytes) -> MapReply:
-    """Read the reply to a command."""
-    return _REPLIES.decode(text)
-
-
-def decode_result(text: bytes) -> MapResult:
-    """Read the result of a query."""
-    return _RESULTS.decode(text)
+decode_reply = _REPLIES.decode
+"""Read the reply to a command."""
+decode_result = _RESULTS.decode
+"""Read the result of a query."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from rsm_spark.client.replica_connection import ReplicaConnection
@@ -9,7 +10,7 @@ from rsm_spark.client.service_calls import ServiceCalls
 from rsm_spark.codecs.framing import PayloadCodec, decoded, encoded
 from rsm_spark.codecs.places import value_place
 from rsm_spark.core.freshness import Freshness
-from rsm_spark.core.operation import Operation
+from rsm_spark.core.operation import Ending, Operation
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.map import messages as m
 
@@ -64,17 +65,26 @@ class MapCalls(ServiceCalls):
         if self._codec is not None:
             raise InvalidCommandError(f"with a codec the servers cannot read values: {what}")
 
+    def _sent(self, command: m.MapCommand, timeout_s: float | None) -> asyncio.Future[Operation]:
+        """Return what `_reply` reads the reply to a command of."""
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        return self._link.submit(m.encode(command), limit_s, is_query=False)
+
+    def _asked(self, query: m.MapQuery, timeout_s: float | None, read: Freshness | None) -> asyncio.Future[Operation]:
+        """Return what `_result` reads the result of a query of."""
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        return self._link.submit(m.encode(query), limit_s, is_query=True, freshness=read)
+
     async def _command(self, command: m.MapCommand, timeout_s: float | None) -> tuple[m.MapReply, int]:
         """Return the reply to a command, and the revision of the map right after it."""
-        operation = await self._link.submit(m.encode(command), self._limit_s(timeout_s), is_query=False)
+        operation = await self._sent(command, timeout_s)
         return self._reply(operation), operation.revision
 
     async def _query(
         self, query: m.MapQuery, timeout_s: float | None, read: Freshness | None
     ) -> tuple[m.MapResult, int]:
         """Return the result of a query, and the revision that it shows."""
-        payload = m.encode(query)
-        operation = await self._link.submit(payload, self._limit_s(timeout_s), is_query=True, freshness=read)
+        operation = await self._asked(query, timeout_s, read)
         return self._result(operation), operation.revision
 
     async def _commands(self, commands: Iterable[m.MapCommand], timeout_s: float | None) -> list[m.MapReply]:
@@ -90,16 +100,18 @@ class MapCalls(ServiceCalls):
         return [self._result(operation) for operation in operations]
 
     def _reply(self, operation: Operation) -> m.MapReply:
-        self._link.check(operation)
+        if operation.outcome is not Ending.ANSWERED:
+            self._link.check(operation)
         reply = m.decode_reply(operation.payload)
-        if isinstance(reply, m.MapRefused):
+        if type(reply) is m.MapRefused:
             raise InvalidCommandError(reply.reason)
         return reply
 
     def _result(self, operation: Operation) -> m.MapResult:
-        self._link.check(operation)
+        if operation.outcome is not Ending.ANSWERED:
+            self._link.check(operation)
         result = m.decode_result(operation.payload)
-        if isinstance(result, m.MapRefused):
+        if type(result) is m.MapRefused:
             raise InvalidCommandError(result.reason)
         return result
 
@@ -111,12 +123,11 @@ def checked_key(key: bytes) -> bytes:
         InvalidCommandError: It will not.
 
     """
+    if isinstance(key, bytes) and 0 < len(key) <= m.KEY_BYTES_MAX:
+        return key
     if not isinstance(key, bytes):
         raise InvalidCommandError(f"a key is bytes, not {type(key).__name__}: encode it")
-    fault = m.key_fault(key)
-    if fault is not None:
-        raise InvalidCommandError(fault)
-    return key
+    raise InvalidCommandError(m.key_fault(key) or "")
 
 
 def checked_value(value: bytes) -> bytes:
@@ -126,12 +137,11 @@ def checked_value(value: bytes) -> bytes:
         InvalidCommandError: It will not.
 
     """
+    if isinstance(value, bytes) and len(value) <= m.VALUE_BYTES_MAX:
+        return value
     if not isinstance(value, bytes):
         raise InvalidCommandError(f"a value is bytes, not {type(value).__name__}: encode it")
-    fault = m.value_fault(value)
-    if fault is not None:
-        raise InvalidCommandError(fault)
-    return value
+    raise InvalidCommandError(m.value_fault(value) or "")
 
 
 def scan_range(prefix: bytes, start: bytes | None, end: bytes | None) -> tuple[bytes, bytes | None]:

@@ -18,8 +18,7 @@ class MapReads(MapCalls):
         self, key: bytes, *, timeout_s: float | None = None, read: Freshness | None = None
     ) -> MapValue | None:
         """Return a key's value, or None if there is no such key."""
-        result, _ = await self._query(m.Get(checked_key(key)), timeout_s, read)
-        return self._found(key, result)
+        return self._found(key, self._result(await self._asked(m.Get(checked_key(key)), timeout_s, read)))
 
     async def get_many(
         self, keys: Iterable[bytes], *, timeout_s: float | None = None, read: Freshness | None = None
@@ -147,9 +146,10 @@ class MapReads(MapCalls):
         return MapPage(rows, scan.at_revision or revision, result.next_start)
 
     def _found(self, key: bytes, result: m.MapResult) -> MapValue | None:
-        if not isinstance(result, m.Found):
+        if type(result) is not m.Found:
             return None
-        return MapValue(self._value(key, result.value), result.revision, result.create_revision, result.version)
+        value = result.value if self._codec is None else self._value(key, result.value)
+        return MapValue(value, result.revision, result.create_revision, result.version)
 
     def _rows(self, rows: list[m.KeyValue], *, keys_only: bool) -> list[m.KeyValue]:
         if keys_only:  # A replica of version 0.1 sends the values all the same.

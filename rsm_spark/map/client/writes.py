@@ -34,7 +34,7 @@ class MapWrites(MapCalls):
         command: m.Put | m.PutExpiring = m.Put(checked_key(key), self._kept(key, value))
         if ttl_ms or lease:
             command = m.PutExpiring(key, command.value, ttl_ms, lease)
-        return _written((await self._command(command, timeout_s))[0])
+        return _written(self._reply(await self._sent(command, timeout_s)))
 
     async def put_many(self, items: Iterable[tuple[bytes, bytes]], *, timeout_s: float | None = None) -> list[int]:
         """Write keys in this order, pipelined; return the revision of each. Each is a command of its own.

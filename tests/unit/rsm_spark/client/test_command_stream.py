@@ -336,3 +336,29 @@ def test_what_was_certainly_not_applied_ends_when_its_replica_is_deposed_and_the
     again = composed(client)
     assert [one.ticket for one in again.commands] == [1, 2]
     assert [one.outcome for one in answer(client, again)] == [Ending.ANSWERED] * 2
+
+
+def test_many_operations_are_queued_at_once_and_go_in_the_messages_of_their_kind() -> None:
+    client = stream(StreamLimits(message_operations_max=3))
+    client.submit(put(1))
+    client.submit_many([put(number) for number in range(2, 6)])
+    client.submit_many([Operation(m.encode(m.Get(b"k")), 100.0, 9, is_query=True)])
+    first, second = composed(client), composed(client)
+    assert [[one.ticket for one in message.commands] for message in (first, second)] == [[1, 2, 3], [4, 5]]
+    assert [one.ticket for one in second.queries] == [9]
+    assert not client.has_room(StreamLimits().waiting_operations_max - 5)
+
+
+def test_answers_without_statuses_end_what_is_still_open() -> None:
+    client = stream()
+    client.submit_many([put(1, deadline_s=1.0), put(2), put(3)])
+    message = composed(client)
+    assert [one.ticket for one in client.expire(2.0)] == [1]
+    ended = client.on_answers(message.message_id, [], [5, 6, 7], [b"a", b"b", b"c"])
+    client.validate()
+    assert [(one.ticket, one.outcome, one.revision, one.payload) for one in ended] == [
+        (2, Ending.ANSWERED, 6, b"b"),
+        (3, Ending.ANSWERED, 7, b"c"),
+    ]
+    assert client.seen.revision == 7
+    assert not client.has_work

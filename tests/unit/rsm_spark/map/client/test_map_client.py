@@ -12,6 +12,7 @@ from rsm_spark.client.leader_finder import FixedReplica
 from rsm_spark.core.commands import AnswerStatus, Command
 from rsm_spark.core.operation import StreamLimits
 from rsm_spark.errors import InvalidCommandError, NoLeaderError, NotLeaderError, OutcomeUnknownError
+from rsm_spark.map import messages as m
 from rsm_spark.map.client.client import MapClient
 from rsm_spark.map.client.results import CompareResult, MapValue
 from rsm_spark.transport.server import ReplicaServer
@@ -90,6 +91,23 @@ async def test_calls_made_together_travel_in_one_message() -> None:
     async with pair() as p:
         await asyncio.gather(*(p.client.put(b"%d" % n, b"v") for n in range(50)))
         assert max(len(requests) for requests in p.doubles[0].submissions) >= 50
+
+
+async def test_a_client_of_one_replica_that_leads_and_one_whose_reads_followers_answer_write_too() -> None:
+    async with pair() as p:
+        async with MapClient(FixedReplica(p.servers[0].address), "orders", is_stale=True, timeout_s=60) as one:
+            assert await one.put(b"a", b"1") == p.group.revision
+            assert await one.put_many([(b"b", b"2"), (b"c", b"3")]) == [p.group.revision - 1, p.group.revision]
+        finder = Finder(p.servers[0].address, *p.servers)
+        async with MapClient(finder, "orders", followers=finder, is_indexed=True, timeout_s=60) as spread:
+            assert await spread.put(b"d", b"4") == p.group.revision
+
+
+async def test_what_is_answered_is_freed_without_the_garbage_collector() -> None:
+    async with pair() as p:
+        one = await p.client._link.submit(m.encode(m.Get(b"a")), 30.0, is_query=True)
+        many = await p.client._link.submit_many([m.encode(m.Get(b"a"))] * 3, 30.0, is_query=True)
+        assert [operation.ticket for operation in (one, *many)] == [None] * 4, "the future refers to the operation"
 
 
 async def test_put_many_answers_each_revision_in_order() -> None:
