@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
+from typing import overload
 
 import msgspec
 
@@ -28,6 +30,41 @@ class Query(msgspec.Struct, frozen=True, gc=False):
     """Read the state; on a leader always linearizable, on a follower at its applied revision."""
 
     payload: bytes
+
+
+class QueryColumn(Sequence[Query]):
+    """Queries that came together, nearly always all of a message: their payloads, without an object for each.
+
+    Attributes:
+        payloads: One each, in order.
+
+    """
+
+    __slots__ = ("payloads",)
+
+    def __init__(self, payloads: list[bytes]) -> None:
+        self.payloads = payloads
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.payloads)
+
+    @overload
+    def __getitem__(self, index: int) -> Query: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> QueryColumn: ...
+
+    def __getitem__(self, index: int | slice) -> Query | QueryColumn:
+        """Return one as an object, or some."""
+        found = self.payloads[index]
+        return Query(found) if isinstance(found, bytes) else QueryColumn(found)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether it holds the same queries."""
+        return isinstance(other, QueryColumn) and self.payloads == other.payloads
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
 
 
 class ReadIndex(msgspec.Struct, frozen=True, gc=False):

@@ -7,6 +7,8 @@ goes on; the shell is told of the error.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rsm_spark.core.commands import Answer, AnswerStatus
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.core.records import REPLY_BYTES_MAX
@@ -64,11 +66,23 @@ def check_reply(reply: bytes) -> None:
 
 def answer_query(machine: StateMachine, query: bytes, revision: int, failures: list[Exception]) -> Answer:
     """Answer a query; REFUSED, and the error is added to `failures`, if the machine fails on it."""
-    try:
-        return Answer(AnswerStatus.OK, revision, _checked(machine.query(query, revision), "query"))
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the machine's
-        failures.append(error)
-        return Answer(AnswerStatus.REFUSED, revision, _reason(error))
+    return answer_queries(machine, (query,), revision, failures)[0]
+
+
+def answer_queries(
+    machine: StateMachine, queries: Sequence[bytes], revision: int, failures: list[Exception]
+) -> list[Answer]:
+    """Answer queries in order, each as `answer_query` does."""
+    ok, query = AnswerStatus.OK, machine.query
+    answers: list[Answer] = []
+    for text in queries:
+        try:
+            found = query(text, revision)
+            answers.append(Answer(ok, revision, found if type(found) is bytes else _checked(found, "query")))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the machine's
+            failures.append(error)
+            answers.append(Answer(AnswerStatus.REFUSED, revision, _reason(error)))
+    return answers
 
 
 def _checked(answer: bytes, method: str) -> bytes:

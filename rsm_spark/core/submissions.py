@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from rsm_spark.core.commands import Answer, AnswerStatus, Command, Query, ReadIndex, Request
+from rsm_spark.core.commands import Answer, AnswerStatus, Command, Query, QueryColumn, ReadIndex, Request
 
 TURN_COST = 64
 """Cost of one turn: so many small requests, or one of 64 KiB."""
@@ -44,7 +44,9 @@ class Submission:
         self.answers: list[Answer] = []
         self.confirmed = 0
         self.ticket = ticket
-        self.is_reading = all(type(request) is Query or type(request) is ReadIndex for request in requests)
+        self.is_reading = type(requests) is QueryColumn or all(
+            type(request) is Query or type(request) is ReadIndex for request in requests
+        )
         self.mark = 0
 
     @property
@@ -186,7 +188,8 @@ class RequestQueue:
                 if not one.is_reading or one.mark >= mark:
                     break
                 left = len(one.requests) - one.decided
-                line.spend(one.requests, one.decided, len(one.requests))
+                if self.is_shared:
+                    line.spend(one.requests, one.decided, len(one.requests))
                 self.taken(line, left)
                 taken.append(self.pop(line))
                 count += left

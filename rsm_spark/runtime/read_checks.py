@@ -19,8 +19,8 @@ import asyncio
 from collections.abc import Callable
 from enum import Enum
 
-from rsm_spark.core.commands import Answer, AnswerStatus, Query, ReadIndex
-from rsm_spark.core.replies import answer_query
+from rsm_spark.core.commands import Answer, AnswerStatus, Query, QueryColumn, ReadIndex
+from rsm_spark.core.replies import answer_queries, answer_query
 from rsm_spark.core.submissions import RequestQueue
 from rsm_spark.runtime.context import ReplicaContext, resolve
 from rsm_spark.runtime.own_ledger import OwnLedger
@@ -90,13 +90,17 @@ class ReadChecks:
         failures: list[Exception] = []
         count = 0
         for submission in self._queue.take_reads(self._mark, limit):
-            for request in submission.requests[submission.decided :]:
-                if type(request) is Query:
-                    submission.answers.append(answer_query(machine, request.payload, revision, failures))
-                else:
-                    assert type(request) is ReadIndex
-                    submission.answers.append(Answer(AnswerStatus.OK, revision, b""))
-                count += 1
+            left = submission.requests[submission.decided :]
+            count += len(left)
+            if type(left) is QueryColumn:
+                submission.answers += answer_queries(machine, left.payloads, revision, failures)
+            else:
+                for request in left:
+                    if type(request) is Query:
+                        submission.answers.append(answer_query(machine, request.payload, revision, failures))
+                    else:
+                        assert type(request) is ReadIndex
+                        submission.answers.append(Answer(AnswerStatus.OK, revision, b""))
             submission.confirmed = submission.decided
             resolve(submission.ticket, submission.answers)
         context.reads_by_check += count

@@ -13,9 +13,9 @@ import heapq
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rsm_spark.core.commands import Answer, AnswerStatus, Query, Request
+from rsm_spark.core.commands import Answer, AnswerStatus, Query, QueryColumn, Request
 from rsm_spark.core.freshness import Freshness, LeaderClock, LoggedTimeGauge, ReadKind, ReadVerdict, judge_read
-from rsm_spark.core.replies import answer_query
+from rsm_spark.core.replies import answer_queries, answer_query
 from rsm_spark.core.submissions import RequestQueue, Submission
 from rsm_spark.runtime.context import ReplicaContext, resolve
 from rsm_spark.runtime.leading import LeaderDriver
@@ -109,7 +109,7 @@ class Serving:
         """Return whether the requests are to be answered from the state, or refused, without the log."""
         if not leads:
             return True
-        return self._context.state_is_confirmed and all(type(request) is Query for request in requests)
+        return self._context.state_is_confirmed and _are_queries(requests)
 
     def _read(self, requests: Sequence[Request], freshness: Freshness, future: asyncio.Future[list[Answer]]) -> None:
         context = self._context
@@ -135,7 +135,7 @@ class Serving:
     # ---- reads that the leader's word helps, without leading
 
     def _read_indexed(self, requests: Sequence[Request], future: asyncio.Future[list[Answer]], owner: str) -> None:
-        if any(type(request) is not Query for request in requests):
+        if not _are_queries(requests):
             future.set_result(self._refused(AnswerStatus.NOT_LEADER, requests))
         elif not self._context.has_state:
             future.set_result(self._refused(AnswerStatus.NOT_READY, requests))
@@ -185,10 +185,13 @@ class Serving:
         revision, machine = context.tip.revision, context.machine
         denied = Answer(AnswerStatus.NOT_LEADER, revision, b"")
         failures: list[Exception] = []
-        answers = [
-            answer_query(machine, request.payload, revision, failures) if type(request) is Query else denied
-            for request in requests
-        ]
+        if type(requests) is QueryColumn:
+            answers = answer_queries(machine, requests.payloads, revision, failures)
+        else:
+            answers = [
+                answer_query(machine, request.payload, revision, failures) if type(request) is Query else denied
+                for request in requests
+            ]
         if failures:
             context.machine_failed(failures)
         return answers
@@ -252,3 +255,7 @@ class Serving:
         self._waiting = kept
         if kept:
             self._timer = loop.call_at(min(read.due_s for read in kept), self._give_up)
+
+
+def _are_queries(requests: Sequence[Request]) -> bool:
+    return type(requests) is QueryColumn or all(type(request) is Query for request in requests)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rsm_spark.core.commands import Answer, Command, OpenSession, Query, Request
+from rsm_spark.core.commands import Answer, Command, OpenSession, Query, QueryColumn, Request
 from rsm_spark.core.freshness import INDEXED, LINEARIZABLE, STALE, Freshness, ReadKind
 from rsm_spark.core.operation import Message
 from rsm_spark.errors import InvalidCommandError
@@ -42,7 +42,7 @@ class ReceivedRequests(msgspec.Struct, frozen=True, gc=False):
 
     message_id: int
     log: str
-    requests: list[Request]
+    requests: Sequence[Request]
     freshness: Freshness
     payload_bytes: int
 
@@ -138,13 +138,15 @@ def received_requests(
         raise InvalidCommandError(f"{len(commands)} commands with {len(sequences)} sequences: one each is needed")
     if (commands or opens_session) and len(session) != SESSION_BYTES:
         raise InvalidCommandError(f"session of {len(session)} bytes: {SESSION_BYTES} random bytes are needed")
+    payload_bytes = sum(map(len, commands)) + sum(map(len, queries))
+    if not commands and not opens_session:
+        return ReceivedRequests(message_id, log, QueryColumn(list(queries)), freshness, payload_bytes)
     requests: list[Request] = [OpenSession(session)] if opens_session else []
     requests += [
         Command(session, sequence, answered_up_to, payload)
         for sequence, payload in zip(sequences, commands, strict=True)
     ]
     requests += [Query(payload) for payload in queries]
-    payload_bytes = sum(map(len, commands)) + sum(map(len, queries))
     return ReceivedRequests(message_id, log, requests, freshness, payload_bytes)
 
 
@@ -183,6 +185,8 @@ def encode_answers(message_id: int, answers: Sequence[Answer], leader_address: s
 
 def cut_answers(answers: Sequence[Answer]) -> list[Sequence[Answer]]:
     """Return the answers to one message in pieces that are messages' worth: nearly always one."""
+    if sum([len(answer.payload) for answer in answers]) <= ANSWERS_BYTES_MAX:
+        return [answers]
     pieces: list[Sequence[Answer]] = []
     first = 0
     held = 0

@@ -11,7 +11,7 @@ from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, 
 from rsm_spark.core.envelope import HEADER_BYTES
 from rsm_spark.core.machine import Decision, Field, FieldType, MachineDescription, TableDescription
 from rsm_spark.core.records import REPLY_BYTES_MAX, KernelRecord, decode_records
-from rsm_spark.core.replies import FAILED_REPLY, failed_reply, reply_answer
+from rsm_spark.core.replies import FAILED_REPLY, answer_queries, failed_reply, reply_answer
 from rsm_spark.core.sessions import TOO_LARGE_REPLY
 from rsm_spark.core.state import ReplicatedState
 from rsm_spark.core.submissions import RequestQueue, Submission
@@ -112,6 +112,16 @@ def test_query_on_which_the_machine_fails_is_refused_and_the_others_are_answered
     assert (refused.status, refused.payload) == (
         AnswerStatus.REFUSED, b"TypeError: `query` answers bytes, not str: 'done'",
     )  # fmt: skip
+
+
+def test_a_column_is_answered_in_order_around_the_query_on_which_the_machine_fails() -> None:
+    failures: list[Exception] = []
+    answers = answer_queries(Notes(), [b"a", b"text", b"\xff", b"b"], 7, failures)
+    assert [answer.status for answer in answers] == [
+        AnswerStatus.OK, AnswerStatus.REFUSED, AnswerStatus.REFUSED, AnswerStatus.OK,
+    ]  # fmt: skip
+    assert [answer.payload for answer in answers if answer.status is AnswerStatus.OK] == [b"a", b"b"]
+    assert [type(failure) for failure in failures] == [TypeError, UnicodeDecodeError]
 
 
 def test_reason_of_a_failure_fits_a_reply_whatever_its_text() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query
+from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query, QueryColumn
 from rsm_spark.runtime.read_checks import ReadChecks
 from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.testing.counter_map import CounterMap, command, unpack
@@ -28,7 +28,7 @@ def told(world: LogWorld) -> tuple[int, int]:
 
 
 async def read(world: LogWorld, owner: str = "") -> Answer:
-    (answer,) = await world.leader.submit([GET], owner=owner)
+    (answer,) = await world.leader.submit(QueryColumn([GET.payload]), owner=owner)
     return answer
 
 
