@@ -127,7 +127,7 @@ def _encode_answers(message_id: int, answers: Sequence[Answer], leader_address: 
 
 
 def _encode_piece(message_id: int, answers: Sequence[Answer], leader_address: str | None, *, more: bool) -> bytes:
-    statuses = [answer.status for answer in answers]
+    statuses: list[int] = [answer.status for answer in answers]
     is_refused = any(statuses)
     return _ENCODER.encode(
         PackedAnswers(

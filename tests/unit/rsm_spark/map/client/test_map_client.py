@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -19,6 +19,13 @@ from rsm_spark.transport.server import ReplicaServer
 from tests.unit.rsm_spark.client.replica_double import Finder, Group, ReplicaDouble, serve
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("transport")]
+
+
+class SpreadFinder(Finder):
+    """Knows of no follower yet."""
+
+    async def find_followers(self, on_change: Callable[[], None]) -> list[str]:  # noqa: ARG002 - as `FollowerFinder` has it
+        return []
 
 
 class Pair:
@@ -98,7 +105,7 @@ async def test_a_client_of_one_replica_that_leads_and_one_whose_reads_followers_
         async with MapClient(FixedReplica(p.servers[0].address), "orders", is_stale=True, timeout_s=60) as one:
             assert await one.put(b"a", b"1") == p.group.revision
             assert await one.put_many([(b"b", b"2"), (b"c", b"3")]) == [p.group.revision - 1, p.group.revision]
-        finder = Finder(p.servers[0].address, *p.servers)
+        finder = SpreadFinder(p.servers[0].address, *p.servers)
         async with MapClient(finder, "orders", followers=finder, is_indexed=True, timeout_s=60) as spread:
             assert await spread.put(b"d", b"4") == p.group.revision
 
