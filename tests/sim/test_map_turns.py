@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from ledger.testing.loop import SimLoop, SimulationDeadlockError, SimulationTimeoutError
+from rsm_spark.core.operation import Ending, Operation
 from rsm_spark.map import messages as m
 from rsm_spark.map.client.barriers import MapBarriers
 from rsm_spark.map.client.locks import LockHolder, MapLocks
@@ -68,6 +69,7 @@ class _Client(MapBarriers):
     """A client whose messages take their time."""
 
     def __init__(self, world: _World) -> None:
+        self._timeout_s = 30.0
         self._world = world
         self._log = "sim"
         self._codec = None
@@ -76,21 +78,21 @@ class _Client(MapBarriers):
     async def _way(self) -> None:
         await asyncio.sleep(self._world.rng.uniform(0.001, 0.1))
 
-    async def _command(self, command: Any, timeout_s: float | None) -> tuple[Any, int]:
+    async def _sent(self, command: Any, timeout_s: float | None) -> Operation:  # type: ignore[override]
         await self._way()
         self._world.catch_up()
         reply = self._world.map.run(command)
         self._world.catch_up()
         revision = self._world.map.revision
         await self._way()
-        return reply, revision
+        return _answered(reply, revision)
 
-    async def _query(self, query: Any, timeout_s: float | None, read: Any) -> tuple[Any, int]:
+    async def _asked(self, query: Any, timeout_s: float | None, read: Any) -> Operation:  # type: ignore[override]
         await self._way()
         self._world.catch_up()
         result, revision = self._world.map.ask(query), self._world.map.revision
         await self._way()
-        return result, revision
+        return _answered(result, revision)
 
     async def watch(self, **asked: Any) -> AsyncIterator[MapChange]:  # type: ignore[override]
         prefix, start, end = asked.get("prefix", b""), asked.get("start"), asked.get("end")
@@ -106,6 +108,10 @@ class _Client(MapBarriers):
                     yield MapChange(fields[0], value, revision, "put" if kind == PUT else "deleted", 0)
             at = len(log) + 1
             await self._world.moved.wait()
+
+
+def _answered(said: Any, revision: int) -> Operation:
+    return Operation(m.encode(said), 0.0, None, outcome=Ending.ANSWERED, revision=revision)
 
 
 async def _use_lock(world: _World) -> None:
