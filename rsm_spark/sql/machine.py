@@ -21,6 +21,7 @@ from rsm_spark.errors import CorruptLogError, InvalidCommandError, NotReadyError
 from rsm_spark.sql.engine.copying import committed_rows, restore_rows
 from rsm_spark.sql.engine.faults import SqlFaultError
 from rsm_spark.sql.engine.held_transaction import HeldTransaction
+from rsm_spark.sql.engine.lake_rows import SqlRowTables
 from rsm_spark.sql.engine.writer import SqlWriter
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.messages import (
@@ -136,6 +137,10 @@ class SqlMachine:
     def rows(self) -> Iterator[Row]:
         """Iterate over the rows of the last commit."""
         return committed_rows(self.path, self.settings.cache_mib)
+
+    def row_tables(self) -> SqlRowTables:
+        """Return the tables of a state as the lake has them; see `TabledMachine`."""
+        return SqlRowTables()
 
     def restore(self, rows: Iterable[Row]) -> None:
         """Replace the state; kept with the next commit."""

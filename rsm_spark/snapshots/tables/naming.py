@@ -13,7 +13,7 @@ REVISION_COLUMN = "_revision"
 """Column of a typed table: revision of the record that wrote the row last."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_OTHER = re.compile(r"[^A-Za-z0-9.-]")
+_OTHER = re.compile(r"[^A-Za-z0-9-]")
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=`\x00-\x1f]")
 _SHOWN = 60
 

@@ -26,6 +26,7 @@ class PastTable(NamedTuple):
         key: Names of its key columns; the rowid's where no column is the key.
         columns: Names of its stored columns in order; generated ones are not among them.
         shape: Of keys and images.
+        declared: Types that the columns declare; "" = none.
 
     """
 
@@ -33,6 +34,7 @@ class PastTable(NamedTuple):
     key: tuple[str, ...]
     columns: tuple[str, ...]
     shape: TableShape
+    declared: tuple[str, ...]
 
     def key_of(self, key: bytes) -> dict[str, Any]:
         """Return the key of a row by column."""
@@ -76,6 +78,8 @@ def past_table(name: str, number: int, sql: str) -> PastTable:
         connection.execute(sql)
         guard.is_on = False
         shape = read_shape(connection.execute, name, number, sql)
+        listed: Any = connection.execute("SELECT name, type FROM pragma_table_xinfo(?)", (name,)).fetchall()
+        types: dict[str, str] = dict(listed)
     except (apsw.Error, SqlRefusal, ValueError) as error:
         raise CorruptLogError(f"the log has a table {name!r} that cannot be made, {sql[:200]!r}: {error}") from error
     finally:
@@ -83,7 +87,7 @@ def past_table(name: str, number: int, sql: str) -> PastTable:
     key, others = tuple(map(_plain, shape.key)), list(map(_plain, shape.columns))
     for place, column in sorted(zip(shape.key_places, key, strict=False)):
         others.insert(place, column)
-    return PastTable(name, key, tuple(others), shape)
+    return PastTable(name, key, tuple(others), shape, tuple(types[column] for column in others))
 
 
 def tables_of(objects: Mapping[str, Any]) -> dict[int, str]:
