@@ -14,10 +14,12 @@ from typing import Any
 import msgspec
 
 from ledger.bookie.batch_reads import BatchReads
+from ledger.bookie.fence_waits import FenceWaits
 from ledger.bookie.long_poll import LongPolls, Waiter
 from ledger.bookie.reports import DiskBytes, ReportHandlers
 from ledger.bookie.responder import Responder, failed_read
 from ledger.bookie.writes import RECORD_BYTES, WriteLimits, Writes
+from ledger.core.lease_promises import LeasePromises
 from ledger.core.metadata import NO_ENTRY
 from ledger.storage.bookie_ledger import BookieLedger, missing_entry_status, missing_ledger_status
 from ledger.storage.disk import Buffer
@@ -38,6 +40,7 @@ class HandlerLimits(msgspec.Struct, frozen=True):
 
     Attributes:
         polls_max: Long polls that may wait.
+        fence_waits_max: Fencing reads that may wait for what was promised to writers.
         cold_reads_max: Reads of one connection that may wait for a disk.
         batch_bytes_max: What batch reads under way may gather together.
         writes: Of what waits for the journal.
@@ -45,6 +48,7 @@ class HandlerLimits(msgspec.Struct, frozen=True):
     """
 
     polls_max: int = 10_000
+    fence_waits_max: int = 10_000
     cold_reads_max: int = 10_000
     batch_bytes_max: int = 128 << 20
     writes: WriteLimits = WriteLimits()
@@ -57,18 +61,25 @@ class Handlers:
         store: The storage.
         limits: How much may be asked at a time.
         disk_bytes: Returns (total, free) of the ledger disk.
+        clock: Seconds by which promises to writers end; it never goes back.
 
     Attributes:
         on_foreign_fence: Told who fences a ledger with another password than its own.
         counts: Requests that were handled, by type.
+        fence_waits: Fencing reads whose answers wait.
+        promise_count: Promises that were given to writers.
 
     """
 
-    def __init__(self, store: EntryStore, limits: HandlerLimits, disk_bytes: DiskBytes) -> None:
+    def __init__(
+        self, store: EntryStore, limits: HandlerLimits, disk_bytes: DiskBytes, clock: Callable[[], float]
+    ) -> None:
         self.on_foreign_fence: Callable[[Responder, int], object] = _nobody_counts
         self._store = store
         self._cold_reads_max = limits.cold_reads_max
         self.polls = LongPolls(self._answer_poll, count_max=limits.polls_max)
+        self.fence_waits = FenceWaits(LeasePromises(clock()), clock, count_max=limits.fence_waits_max)
+        self.promise_count = 0
         self.writes = Writes(store, self.polls, limits.writes)
         self._batches = BatchReads(store, byte_count_max=limits.batch_bytes_max)
         reports = ReportHandlers(store, disk_bytes)
@@ -115,6 +126,24 @@ class Handlers:
                 connection.answer(failed_read(request, refused))
                 return True
         ledger = self._store.ledgers.get(request.ledger_id)
+        if not request.is_fencing or self.fence_waits.is_over(request.ledger_id):
+            self._read_held(connection, ledger, request)
+        elif not self.fence_waits.wait(
+            request.ledger_id, partial(self._answer_fencing_read, connection, ledger, request)
+        ):
+            connection.answer(failed_read(request, Status.ETOOMANYREQUESTS))
+        return True
+
+    def _answer_fencing_read(
+        self, connection: Responder, ledger: BookieLedger | None, request: p.ReadRequest | p.BatchReadRequest
+    ) -> None:
+        """Answer what has waited for the writer's promise to be over."""
+        self._read_held(connection, ledger, request)
+        connection.flush()
+
+    def _read_held(
+        self, connection: Responder, ledger: BookieLedger | None, request: p.ReadRequest | p.BatchReadRequest
+    ) -> None:
         if ledger is None or ledger.is_deleted:
             connection.answer(failed_read(request, missing_ledger_status(request.ledger_id, self._limbo)))
         elif isinstance(request, p.BatchReadRequest):
@@ -123,7 +152,6 @@ class Handlers:
             self._poll(connection, ledger, request)
         else:
             self._read_entry(connection, ledger, request)
-        return True
 
     def _fence(self, request: p.ReadRequest | p.BatchReadRequest) -> Status | None:
         """Fence; return None if it is done, or why it is refused; `_NO_ROOM` to be asked again."""
@@ -282,7 +310,12 @@ class Handlers:
             status, state = missing_ledger_status(request.ledger_id, self._limbo), FenceState.UNKNOWN
         else:
             status, state = ledger.tell_fence(request.master_key, self._limbo)
-        connection.answer(p.FenceCheckResponse(request.txn_id, status, request.ledger_id, state))
+        lease_ms = 0
+        if state is FenceState.OPEN and request.lease_ms > 0:
+            waits = self.fence_waits
+            lease_ms = waits.promises.promise(request.ledger_id, request.lease_ms, waits.clock())
+            self.promise_count += lease_ms > 0
+        connection.answer(p.FenceCheckResponse(request.txn_id, status, request.ledger_id, state, lease_ms))
         return True
 
     # -- the rest ------------------------------------------------------------------------------------------

@@ -86,6 +86,8 @@ class ServerCounts(msgspec.Struct, frozen=True, kw_only=True):
         lac_writes: Explicit LACs.
         forces: Forces of a ledger.
         entry_lists: Lists of a ledger's entries.
+        promises: Promises to writers that nobody hears of a fence for a while.
+        waited_fences: Fences whose answers have waited for such a promise, or for those of the process before.
 
     """
 
@@ -100,6 +102,8 @@ class ServerCounts(msgspec.Struct, frozen=True, kw_only=True):
     lac_writes: int
     forces: int
     entry_lists: int
+    promises: int
+    waited_fences: int
 
 
 class BookieServer:
@@ -155,10 +159,12 @@ class BookieServer:
         server_settings: ServerSettings | None = None,
         tls: TlsPolicy | None = None,
         find_key: FindKey | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> BookieServer:
         """Replay the storage and return a server that does not listen yet.
 
-        Without `find_key` anybody may bring any ledger into being: see `ledger.bookie.births`.
+        Without `find_key` anybody may bring any ledger into being: see `ledger.bookie.births`. Promises to writers end
+        by `clock` (see `ledger.core.lease_promises`).
 
         Raises:
             OSError: The disk refuses.
@@ -176,7 +182,7 @@ class BookieServer:
             folder = settings.ledger_dir
             return executors.readers.submit(lambda: (disk.total_bytes(folder), disk.free_bytes(folder)))
 
-        server._handlers = Handlers(server.store, limits.handlers, disk_bytes)
+        server._handlers = Handlers(server.store, limits.handlers, disk_bytes, clock)
         server._handlers.on_foreign_fence = server._on_foreign_fence
         wake, run_bytes_max = server._handlers.polls.wake, settings.journal.file_bytes // 4
         adds_v2 = AddIntakeV2(server.store, wake, run_bytes_max=run_bytes_max)
@@ -208,6 +214,8 @@ class BookieServer:
             lac_writes=handled[p.WriteLacRequest],
             forces=handled[p.ForceRequest],
             entry_lists=handled[p.ListRequest],
+            promises=self._handlers.promise_count,
+            waited_fences=self._handlers.fence_waits.waited_count,
         )
 
     async def listen(self, host: str, port: int) -> int:
@@ -374,6 +382,7 @@ class BookieServer:
             self._server.close()
         if self.births is not None:
             self.births.close()
+        self._handlers.fence_waits.close()
         for connection in list(self._connections):
             connection.stop_reading()
         await self.store.close()

@@ -38,6 +38,10 @@ def add_server_metrics(page: MetricsPage, server: BookieServer, *, is_registered
     ):
         page.summary(f"bookkeeper_server_{name}_REQUEST", text, count)
     page.counter("rsm_bookie_batch_reads_total", "Reads of several entries.", counts.batch_reads)
+    page.counter("rsm_bookie_promises_total", "Promises to writers for leases of reads.", counts.promises)
+    page.counter(
+        "rsm_bookie_waited_fences_total", "Fences told late, since a promise was not over yet.", counts.waited_fences
+    )
     page.gauge("rsm_bookie_connections", "Open connections.", counts.connections)
     page.gauge("bookkeeper_server_ADD_ENTRY_BLOCKED", "Connections that wait for room.", counts.waiting_connections)
     page.gauge("rsm_bookie_unfinished_frame_bytes", "Bytes of frames that are not whole yet.", counts.held_bytes)

@@ -64,12 +64,19 @@ class BlockingWriteHandle(BlockingWriteBase):
         """
         self.thread.run(self.asynchronous.write_lac())
 
-    def check_fence(self) -> Future[bool]:
+    def check_fence(self, lease_ms: int = 0) -> Future[bool]:
         """Ask the bookies whether the ledger is fenced; the future says if it is proven that nobody had recovered it.
 
         See `WriteHandle.check_fence`.
         """
-        return settled(self.thread.ask(self.asynchronous.check_fence))
+        return settled(self.thread.ask(lambda: self.asynchronous.check_fence(lease_ms)))
+
+    def holds_lease(self) -> bool:
+        """Return whether it is proven, by what bookies have promised, that nobody has recovered the ledger until now.
+
+        See `WriteHandle.holds_lease`.
+        """
+        return self.thread.ask(self.asynchronous.holds_lease)
 
     def flush(self) -> None:
         """Wait until everything appended so far is confirmed. See `WriteHandle.flush`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,11 @@ from ledger.wire.packets import Request
 from ledger.wire.protocol import PROTOCOLS, BatchEncoder, Key, WireProtocol
 
 
+def _boot_time() -> float:
+    """Return seconds since the machine was booted, those in which it slept too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class ConnectionPool:
     """Opens connections when they are first needed.
 
@@ -30,14 +36,26 @@ class ConnectionPool:
         resolve: Bookie id -> (host, port).
         rng: For the jitter of reconnects.
         settings: Limits and times.
+        lease_clock: Seconds by which leases end: a clock that never goes back, and counts on while the machine sleeps.
+
+    Attributes:
+        lease_clock: As given.
 
     Raises:
         UsageError: A file that `settings.tls` names cannot be used.
 
     """
 
-    def __init__(self, resolve: Resolve, rng: random.Random, settings: ClientSettings | None = None) -> None:
+    def __init__(
+        self,
+        resolve: Resolve,
+        rng: random.Random,
+        settings: ClientSettings | None = None,
+        *,
+        lease_clock: Callable[[], float] = _boot_time,
+    ) -> None:
         self.settings = settings or ClientSettings()
+        self.lease_clock = lease_clock
         tls = None if self.settings.tls is None else ClientContexts(self.settings.tls)
         self._shared = Shared(resolve, rng, self.settings, tls)
         self._protocol = PROTOCOLS[self.settings.protocol]

@@ -1,4 +1,4 @@
-"""Coverage of an ensemble: enough bookies have answered that no confirmed or confirmable entry stays unseen."""
+"""Coverage of an ensemble: enough bookies have answered for what is to be known of each of its write sets."""
 
 from __future__ import annotations
 
@@ -21,4 +21,12 @@ def is_covered(ensemble: Sequence[str], heard: Collection[str], quorum: QuorumCo
     return all(
         sum(ensemble[position] not in heard for position in write_set(entry_id, quorum)) < quorum.ack_quorum
         for entry_id in range(quorum.ensemble_size)
+    )
+
+
+def is_quorum_of_each(positions: int, quorum: QuorumConfig) -> bool:
+    """Return whether positions, as bits, are an ack quorum of every write set: then others alone never cover it."""
+    return all(
+        sum(positions >> position & 1 for position in write_set(first, quorum)) >= quorum.ack_quorum
+        for first in range(quorum.ensemble_size)
     )

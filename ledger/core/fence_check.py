@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from ledger.core.quorum import QuorumConfig, write_set
+from ledger.core.coverage import is_quorum_of_each
+from ledger.core.quorum import QuorumConfig
 
 
 class FenceVerdict(Enum):
@@ -76,12 +77,7 @@ class FenceCheck:
             self.verdict = verdict
 
     def _is_quorum(self, positions: int) -> bool:
-        """Return whether the positions are an ack quorum of every write set."""
-        quorum = self._quorum
-        return all(
-            sum(positions >> position & 1 for position in write_set(first, quorum)) >= quorum.ack_quorum
-            for first in range(quorum.ensemble_size)
-        )
+        return is_quorum_of_each(positions, self._quorum)
 
 
 class FenceChecks:

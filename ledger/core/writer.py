@@ -35,6 +35,7 @@ from ledger.core.fence_check import FenceCheck, FenceChecks
 from ledger.core.head_timer import HeadTimer
 from ledger.core.metadata import NO_ENTRY
 from ledger.core.quorum import QuorumConfig
+from ledger.core.read_lease import ReadLease
 from ledger.core.writer_effects import (
     ChangeEnsemble,
     ConfirmEntries,
@@ -68,6 +69,7 @@ class LedgerWriter:
         silence_s: How long a bookie may owe the oldest entry that another has stored; None: as long as it likes.
         rolls: The caller goes on in a new ledger, on the bookies that are well, when this one ends.
         may_change_ensemble: Whether `change_after_s` and `silence_s` may be set.
+        lease: Promises of the bookies.
 
     """
 
@@ -92,6 +94,7 @@ class LedgerWriter:
         self._health = EnsembleHealth(quorum)
         self._change: _Change | None = None
         self._checks = FenceChecks(quorum)
+        self.lease = ReadLease(quorum)
         self._spare_failure = ""  # why the last change found no bookie; empty if none was sought since
         self._spare_retry_at: float | None = None
 
@@ -262,6 +265,7 @@ class LedgerWriter:
         for position in self._change.positions:
             self._window.drop(position)
         self._checks.exclude(self._change.positions)
+        self.lease.exclude(self._change.positions)
         self._window.hold()
         return self._window.confirmed + 1
 
@@ -282,6 +286,7 @@ class LedgerWriter:
         self._spare_retry_at = None
         self.bookies = tuple(bookies)
         self._checks.void()
+        self.lease.void()
         self._health.replace(positions, self._window.confirmed)
         self._head_timer.reset()
         resends = [ResendEntries(position, missing) for position in positions if (missing := self._missing(position))]
@@ -304,7 +309,7 @@ class LedgerWriter:
         self._change = None
         return self._check_quorum()
 
-    # --- fence checks
+    # --- fence checks and leases
 
     def begin_check(self, mute: Iterable[int] = ()) -> FenceCheck:
         """Begin a check whether the ledger is fenced; every bookie is to be asked after that.
@@ -319,6 +324,20 @@ class LedgerWriter:
             check.void()
         return check
 
+    def on_promise(self, position: int, term: int, asked_at: float, lease_ms: int) -> None:
+        """Take a bookie's promise to let nobody hear of a fence.
+
+        Args:
+            position: Whose bookie it is.
+            term: `lease.term` when it was asked.
+            asked_at: The writer's clock before it was asked, seconds.
+            lease_ms: What it promised, at most what it was asked for.
+
+        """
+        is_leaving = self._change is not None and position in self._change.positions
+        if self.failure is None and term == self.lease.term and not is_leaving:
+            self.lease.grant(position, asked_at, lease_ms)
+
     # --- the end
 
     def freeze(self, error: LedgerError) -> list[Effect]:
@@ -327,6 +346,7 @@ class LedgerWriter:
             return []
         self.failure = error
         self._checks.void()
+        self.lease.void()
         return [FailPending(error)]
 
     def close(self) -> list[Effect]:

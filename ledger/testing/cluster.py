@@ -112,7 +112,7 @@ class SimCluster:
         rng = self._simulation.random(f"client {self._client_count}")
         store = await self._simulation.metadata.connect(session_timeout_ms=self._session_timeout_ms)
         ledgers = LedgerStore(store, _ROOT)
-        pool = ConnectionPool(ledgers.bookie_address, rng, settings)
+        pool = ConnectionPool(ledgers.bookie_address, rng, settings, lease_clock=host.monotonic)
         return LedgerClient(ledgers, pool, rng, settings, wall_ms=host.clock_ms)
 
     async def wait_until_writable(self, client: LedgerClient) -> None:
@@ -181,6 +181,7 @@ class SimCluster:
             nonce=lambda: rng.getrandbits(32),
             on_read_only=on_read_only,
             find_key=None if self._takes_any_ledger else key_finder(ledgers),
+            clock=host.monotonic,
         )
         if server.store.limbo.ledger_id_max == LEDGER_ID_MAX:
             await server.store.bound_limbo(await newest_ledger_id(ledgers))

@@ -29,6 +29,7 @@ class SimHost:
         disk: Outlives processes; see `SimDisk`.
         program: What `start` runs: called with the host, it returns the main coroutine. None: only `spawn`.
         clock_offset_ms: Error of the wall clock.
+        clock_rate: How fast `monotonic` goes; timers go as the virtual time does.
         exits: Why each process ended, oldest first: "killed", "power lost", "done", or the exception.
         on_exit: Called (in no process) when a process ended for whatever reason.
 
@@ -39,6 +40,7 @@ class SimHost:
         self.program = program
         self.disk = SimDisk(simulation.loop.random_for(f"disk {name}"), note=simulation.loop.note)
         self.clock_offset_ms = 0
+        self.clock_rate = 1.0
         self.exits: list[str | BaseException] = []
         self.on_exit: list[Callable[[SimHost], None]] = []
         self._simulation = simulation
@@ -66,6 +68,10 @@ class SimHost:
     def clock_ms(self) -> int:
         """Return the wall clock: the virtual time and this host's error."""
         return FIRST_WALL_CLOCK_MS + int(self._loop.time() * 1000) + self.clock_offset_ms
+
+    def monotonic(self) -> float:
+        """Return the virtual time as this host counts it, seconds."""
+        return self._loop.time() * self.clock_rate
 
     def executor(self, *, worker_count: int = 1) -> SimExecutor:
         """Return the twin of a `ThreadExecutor` for blocking functions of this host's process."""

@@ -99,11 +99,16 @@ class FenceCheckRequest(msgspec.Struct, frozen=True, gc=False):
 
     On the wire it is a `ReadLacRequest` with one more field. A bookie that does not know the field, such as
     BookKeeper's, answers with a plain `ReadLacResponse`.
+
+    Attributes:
+        lease_ms: Promise that is asked for with it, see `ledger.core.lease_promises`; 0 = none.
+
     """
 
     txn_id: int
     ledger_id: int
     master_key: bytes
+    lease_ms: int = 0
 
 
 class InfoRequest(msgspec.Struct, frozen=True, gc=False):
@@ -235,12 +240,13 @@ class ReadLacResponse(msgspec.Struct, frozen=True, gc=False):
 
 
 class FenceCheckResponse(msgspec.Struct, frozen=True, gc=False):
-    """Answer to a fence check; `state` is UNKNOWN unless the status is EOK."""
+    """Answer to a fence check; `state` is UNKNOWN unless the status is EOK; `lease_ms` is what it promises."""
 
     txn_id: int
     status: Status
     ledger_id: int
     state: FenceState = FenceState.UNKNOWN
+    lease_ms: int = 0
 
 
 class InfoResponse(msgspec.Struct, frozen=True, gc=False):

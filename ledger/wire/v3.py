@@ -150,7 +150,7 @@ def _write_lac_request(message: Any) -> p.Request:
 def _read_lac_request(message: Any) -> p.Request:
     body = message.readLacRequest
     if body.HasField("fenceCheckKey"):
-        return p.FenceCheckRequest(message.header.txnId, body.ledgerId, body.fenceCheckKey)
+        return p.FenceCheckRequest(message.header.txnId, body.ledgerId, body.fenceCheckKey, body.leaseMs)
     return p.ReadLacRequest(message.header.txnId, body.ledgerId)
 
 
@@ -216,6 +216,8 @@ def _request_message(request: p.Request) -> Any:
             header.operation = pb.READ_LAC
             check = message.readLacRequest
             check.ledgerId, check.fenceCheckKey = request.ledger_id, request.master_key
+            if request.lease_ms:
+                check.leaseMs = request.lease_ms
         case p.InfoRequest():
             header.operation = pb.GET_BOOKIE_INFO
             message.getBookieInfoRequest.requested = request.requested
@@ -307,7 +309,7 @@ def _read_lac_response(txn_id: int, status: Status, body: Any) -> p.Response:
         return p.ReadLacResponse(txn_id, status, body.ledgerId, lac_body, last_entry_body)
     is_told = status == Status.EOK and body.fenceState in (FenceState.OPEN, FenceState.FENCED)
     state = FenceState(body.fenceState) if is_told else FenceState.UNKNOWN
-    return p.FenceCheckResponse(txn_id, status, body.ledgerId, state)
+    return p.FenceCheckResponse(txn_id, status, body.ledgerId, state, body.leaseMs)
 
 
 def _text(name: str | bytes) -> str:
@@ -385,7 +387,7 @@ _RESPONSE_BODIES: Final[dict[type, dict[str, str]]] = {
     },
     p.WriteLacResponse: {"ledger_id": "ledgerId"},
     p.ReadLacResponse: {"ledger_id": "ledgerId", "lac_body": "lacBody", "last_entry_body": "lastEntryBody"},
-    p.FenceCheckResponse: {"ledger_id": "ledgerId", "state": "fenceState"},
+    p.FenceCheckResponse: {"ledger_id": "ledgerId", "state": "fenceState", "lease_ms": "leaseMs"},
     p.InfoResponse: {"total_bytes": "totalDiskCapacity", "free_bytes": "freeDiskSpace"},
     p.ForceResponse: {"ledger_id": "ledgerId"},
     p.ListResponse: {"ledger_id": "ledgerId", "availability": "availabilityOfEntriesOfLedger"},

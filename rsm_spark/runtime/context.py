@@ -57,7 +57,8 @@ class ReplicaContext:
         trim: What this leader found last of what may be trimmed; None before, and on a follower.
         alarms: What an operator has to look at, by name.
         declined_at: Loop time when this replica last left the log to others because of its clock; None = never.
-        reads_by_check: Linearizable reads that this leader answered without an entry.
+        reads_by_check: Linearizable reads that this leader answered without an entry, once bookies were asked.
+        reads_by_lease: Those that it answered without a message.
         reads_by_entry: Reads that it answered with one.
         reads_by_index: Linearizable reads that this replica answered as a follower.
         entries_told: Entries that this replica applied as a follower by the leader's word.
@@ -124,6 +125,7 @@ class ReplicaContext:
         self.declined_at: float | None = None
         self.machine_failures = 0
         self.reads_by_check = 0
+        self.reads_by_lease = 0
         self.reads_by_entry = 0
         self.reads_by_index = 0
         self.entries_told = 0

@@ -61,6 +61,7 @@ def describe_replica(
         log_version=0 if logged is None else logged.version,
         metadata_session=context.client.store.session_state.value,
         reads_by_check=context.reads_by_check,
+        reads_by_lease=context.reads_by_lease,
         reads_by_entry=context.reads_by_entry,
         reads_by_index=context.reads_by_index,
         entries_told=context.entries_told,

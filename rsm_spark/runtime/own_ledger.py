@@ -136,9 +136,13 @@ class OwnLedger:
         return -1 if self._handle is None else self._handle.ledger_id
 
     def check_fence(self) -> asyncio.Future[bool]:
-        """Ask the bookies whether the ledger is fenced; see `WriteHandle.check_fence`."""
+        """Ask the bookies whether the ledger is fenced, and for a lease; see `WriteHandle.check_fence`."""
         assert self._handle is not None
-        return self._handle.check_fence()
+        return self._handle.check_fence(self._context.settings.read_leases_ms)
+
+    def holds_lease(self) -> bool:
+        """Return whether bookies' promises prove that nobody has recovered the ledger until now."""
+        return self._handle is not None and self._handle.holds_lease()
 
     def is_due_for_roll(self, now: float) -> bool:
         """Return whether a new ledger is to follow: this one is big, old, or on fewer bookies than there could be."""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from ledger.core.lease_promises import LEASE_MS_MAX
 from ledger.errors import UsageError
 from ledger.options import NOT, SECONDS, Option
 from rsm_spark.core.chain import CHAIN_BYTES_MAX, DEFAULT_RSM_ROOT
@@ -119,6 +120,14 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
             unit=NOT,
         ),
     ] = True
+    read_leases_ms: Annotated[
+        int,
+        Option(
+            "As leader, answer linearizable reads without a message while bookies have promised for this time that "
+            "nobody takes over; a take-over waits for as long. 0 = no promises, at most 250.",
+            ge=0,
+        ),
+    ] = 0
     told_entries: Annotated[
         bool,
         Option(
@@ -199,6 +208,10 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"beat_silence_s {self.beat_silence_s}: need more than two beats, {2 * self.beat_s:g} s; 0 = sessions "
                 "alone tell"
             )
+        if not 0 <= self.read_leases_ms <= LEASE_MS_MAX:
+            raise UsageError(f"read_leases_ms {self.read_leases_ms}: need 0 <= milliseconds <= {LEASE_MS_MAX}")
+        if self.read_leases_ms and not self.check_reads:
+            raise UsageError("read_leases_ms needs reads without an entry: leave reads_by_entry away")
         for name in ("retention_ms", "consumer_hold_ms", "consumer_hold_bytes"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} {getattr(self, name)}: must not be below 0")

@@ -52,6 +52,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         machine_version: Of the code that this process runs.
         log_version: That the log is of, as far as this replica has applied it; 0 before it is described.
         reads_by_check: Linearizable reads that this process answered as leader without an entry.
+        reads_by_lease: Those that it answered without a message, by what bookies had promised before.
         reads_by_entry: Reads that it answered with one.
         reads_by_index: Linearizable reads that it answered as a follower, once the leader had said how far the log is.
         entries_told: Entries that it applied as a follower by the leader's word.
@@ -92,6 +93,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     log_version: int = 0
     metadata_session: str = SessionState.CONNECTED.value
     reads_by_check: int = 0
+    reads_by_lease: int = 0
     reads_by_entry: int = 0
     reads_by_index: int = 0
     entries_told: int = 0

@@ -215,6 +215,7 @@ def _reads(status: ReplicaStatus) -> Metric:
         labels=["by"],
     )
     metric.add_metric(["check"], status.reads_by_check)
+    metric.add_metric(["lease"], status.reads_by_lease)
     metric.add_metric(["entry"], status.reads_by_entry)
     metric.add_metric(["index"], status.reads_by_index)
     return metric

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from ledger.core.metadata import NO_ENTRY, DigestType, LedgerMetadata, LedgerState
 from ledger.core.quorum import QuorumConfig
+from ledger.core.read_lease import RATE_RATIO_MAX
 from ledger.errors import (
     FencedError,
     LedgerClosedError,
@@ -28,15 +29,17 @@ class TwinClient:
     Args:
         world: Shared by all.
         store: The session of this process.
+        clock: By which its leases end, seconds; None = the virtual time.
 
     Attributes:
         is_cut_off: No bookie can be reached.
 
     """
 
-    def __init__(self, world: LedgerWorld, store: MetadataStore) -> None:
+    def __init__(self, world: LedgerWorld, store: MetadataStore, *, clock: Callable[[], float] | None = None) -> None:
         self.world = world
         self.store = store
+        self.clock = asyncio.get_running_loop().time if clock is None else clock
         self.is_cut_off = False
 
     async def gate(self) -> None:
@@ -123,6 +126,7 @@ async def recover(client: TwinClient, twin: LedgerTwin) -> None:
     world.tell("recover", twin.ledger_id, number)
     await client.ask()
     twin.is_fenced = True
+    await world.wait_out(twin)
     await client.ask()
     floor = max(twin.stored, twin.kept)
     end = world.rng.randint(floor, max(floor, len(twin.entries)))
@@ -151,6 +155,9 @@ class TwinWriter:
         self._twin = twin
         self._pending: dict[int, asyncio.Future[int]] = {}
         self._acknowledged: set[int] = set()
+        self._lease_until = float("-inf")
+        # What was asked for with a check: when, and for how many milliseconds.
+        self._wishes: dict[asyncio.Future[bool], tuple[float, int]] = {}
 
     @property
     def last_add_pushed(self) -> int:
@@ -265,10 +272,12 @@ class TwinWriter:
         """Write nothing more."""
         self._freeze(LedgerClosedError(f"ledger {self.ledger_id} is given up", ledger_id=self.ledger_id))
 
-    def check_fence(self) -> asyncio.Future[bool]:
+    def check_fence(self, lease_ms: int = 0) -> asyncio.Future[bool]:
         """Ask the bookies whether the ledger is fenced: they look at any moment from now on, or do not answer."""
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         world = self._world
+        if lease_ms:
+            self._wishes[future] = (self._client.clock(), lease_ms)
         is_heard = not self._client.is_cut_off and world.rng.random() >= world.faults.read_failure
         world.later(world.latency(world.faults.answer_s), self._look, future, is_heard)
         return future
@@ -277,11 +286,23 @@ class TwinWriter:
         """See whether there is a fence; the answer is on its way for a while, too."""
         world = self._world
         is_open = is_heard and not self._twin.is_fenced
+        if is_open and future in self._wishes:
+            until = world.monotonic() + self._wishes[future][1] / 1000
+            self._twin.promised_until = max(self._twin.promised_until, until)
         world.later(world.latency(world.faults.answer_s), self._tell, future, is_open)
 
     def _tell(self, future: asyncio.Future[bool], is_open: bool) -> None:
+        is_told_open = is_open and self.failure is None and not self._client.is_cut_off
+        wish = self._wishes.pop(future, None)
+        if is_told_open and wish is not None:
+            asked_at, lease_ms = wish
+            self._lease_until = max(self._lease_until, asked_at + lease_ms / 1000 / RATE_RATIO_MAX)
         if not future.done():
-            future.set_result(is_open and self.failure is None and not self._client.is_cut_off)
+            future.set_result(is_told_open)
+
+    def holds_lease(self) -> bool:
+        """Return whether what the bookies promised proves that nobody has recovered the ledger until now."""
+        return self.failure is None and self._client.clock() < self._lease_until
 
     async def write_lac(self) -> None:
         """Tell readers the LAC."""

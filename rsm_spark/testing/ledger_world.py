@@ -83,6 +83,7 @@ class LedgerTwin:
         self.header_lac = NO_ENTRY
         self.explicit_lac = NO_ENTRY
         self.is_fenced = False
+        self.promised_until = float("-inf")  # by the clock of the bookies: nobody is told of a fence before
         self.waiters: list[asyncio.Future[None]] = []
 
     @property
@@ -115,6 +116,7 @@ class LedgerWorld:
         faults: See `TwinFaults`; may be changed while it runs.
 
     Attributes:
+        clock_rate: How fast the clock of the bookies goes.
         listeners: Called with what happens to a ledger, when it does: a name, the ledger's id, and a number:
             ``create`` (epoch in the custom metadata), ``store`` (entries stored), ``acknowledge`` (last entry),
             ``recover`` (number of the recovery), ``fence`` (end that a recovery found, after ``found``, its number),
@@ -127,6 +129,7 @@ class LedgerWorld:
         self.faults = faults or TwinFaults()
         self.ledgers: dict[int, LedgerTwin] = {}
         self.bookie_count = 3
+        self.clock_rate = 1.0
         self.recovery_count = 0
         self.listeners: list[Callable[[str, int, int], None]] = []
         self._next_id = 0
@@ -169,6 +172,15 @@ class LedgerWorld:
         self.get(ledger_id)
         del self.ledgers[ledger_id]
         self.tell("delete", ledger_id)
+
+    def monotonic(self) -> float:
+        """Return the time as bookies count it, seconds."""
+        return asyncio.get_running_loop().time() * self.clock_rate
+
+    async def wait_out(self, twin: LedgerTwin) -> None:
+        """Wait until bookies may tell of a fence of this ledger."""
+        while (wait_s := twin.promised_until - self.monotonic()) > 0:  # noqa: ASYNC110  # another clock's time
+            await asyncio.sleep(max(wait_s / self.clock_rate, 0.001))
 
     def later(self, delay_s: float, action: object, *args: object) -> None:
         """Do something on behalf of the bookies: whoever asked may be dead by then."""

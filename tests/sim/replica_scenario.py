@@ -18,12 +18,14 @@ from typing import Any
 
 import msgspec
 
+from ledger.core.read_lease import RATE_RATIO_MAX
 from ledger.testing.cluster import SimCluster
 from ledger.testing.hosts import SimHost
 from ledger.testing.loop import SimulationError
 from ledger.testing.simulation import Simulation
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.runtime.replica import Replica
+from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.testing.cluster import ReplicaCluster
 from rsm_spark.testing.counter_map import CounterMap
 from rsm_spark.testing.ghosts import BrokenInvariantError
@@ -78,6 +80,7 @@ class Scenario:
         lake: MemorySnapshots | None = None,
         beats: bool | None = None,
         told: bool | None = None,
+        leases: bool | None = False,
     ) -> None:
         self.simulation = Simulation(seed)
         self.rng = self.simulation.random("test")
@@ -93,12 +96,14 @@ class Scenario:
         else:
             self.world = world = LedgerWorld(self.simulation.random("ledgers"))
 
-            async def connect(_host: SimHost) -> TwinClient:
-                return TwinClient(world, await self.simulation.metadata.connect(session_timeout_ms=4000))
+            async def connect(host: SimHost) -> TwinClient:
+                session = await self.simulation.metadata.connect(session_timeout_ms=4000)
+                return TwinClient(world, session, clock=host.monotonic)
 
         drawn = msgspec.structs.replace(draw_settings(self.rng), **settings)
         is_told = self.simulation.random("told").random() < 0.7 if told is None else told
         drawn = msgspec.structs.replace(drawn, told_entries=is_told)
+        drawn = self._with_leases(drawn, leases)
         own = self.simulation.random("beats")
         self.beats = own.random() < 0.5 if beats is None else beats
         self.cluster = ReplicaCluster(
@@ -116,6 +121,19 @@ class Scenario:
         self.nemesis.on_event = lambda name, host: self.tell(f"FAULT {name} {host}")
         self.clients = [self.make_client(random.Random(self.rng.random()), f"c{number}") for number in range(CLIENTS)]
         self.judge = Judge(self.cluster, self.clients, self.tell, self.make_client)
+
+    def _with_leases(self, drawn: ReplicaSettings, leases: bool | None) -> ReplicaSettings:
+        """Return settings with or without leases; clocks go as differently as leases allow."""
+        rng = self.simulation.random("leases")
+        has_leases = rng.random() < 0.5 if leases is None else leases
+        if not has_leases or not drawn.check_reads or drawn.read_leases_ms:
+            return drawn
+        hosts = [f"replica-{number}" for number in range(3)]
+        for name in hosts + [bookie.name for bookie in (self.bookies.bookies if self.bookies is not None else ())]:
+            self.simulation.host(name).clock_rate = rng.uniform(1 / RATE_RATIO_MAX, 1.0)
+        if self.world is not None:
+            self.world.clock_rate = rng.uniform(1 / RATE_RATIO_MAX, 1.0)
+        return msgspec.structs.replace(drawn, read_leases_ms=rng.choice((20, 100, 250)))
 
     def make_client(self, rng: random.Random, name: str) -> SessionClient:
         """Return a client."""
@@ -188,6 +206,7 @@ class Scenario:
             entries=len(self.cluster.ghosts.hashes),
             trimmed=self.chain.trimmed_count,
             told=self.told_count,
+            leased=sum(replica.status().reads_by_lease for replica in self._made),
         )
         for client in self.clients:
             counts.update({f"reads {kind.name.lower()}": count for kind, count in client.reads.items()})
@@ -204,6 +223,7 @@ def run_seed(
     settings: Mapping[str, Any] = _AS_DRAWN,
     beats: bool | None = None,
     told: bool | None = None,
+    leases: bool | None = None,
     watch: Callable[[Scenario], None] = lambda _scenario: None,
 ) -> Outcome:
     """Run one seed.
@@ -217,6 +237,7 @@ def run_seed(
         settings: Attributes of `ReplicaSettings`, likewise.
         beats: Whether replicas listen to beats; None = as drawn.
         told: Whether followers are told entries by their leader; None = as drawn.
+        leases: Whether leaders take leases for reads; None = as drawn.
         watch: Called with the world before it begins.
 
     """
@@ -228,6 +249,7 @@ def run_seed(
         settings=settings,
         beats=beats,
         told=told,
+        leases=leases,
     )
     watch(scenario)
     return run_scenario(scenario, limit_s=trouble_s + 6 * CALM_S_MAX)

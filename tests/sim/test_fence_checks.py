@@ -168,11 +168,11 @@ def _ask_the_first_ensemble(patch: pytest.MonkeyPatch) -> None:
     """A change of the ensemble is not noticed."""
     ask = FenceQuestions.ask
 
-    def ask_those_of_before(self: FenceQuestions) -> asyncio.Future[bool]:
+    def ask_those_of_before(self: FenceQuestions, lease_ms: int = 0) -> asyncio.Future[bool]:
         core = self._core
         now, core.bookies = core.bookies, self.__dict__.setdefault("first", core.bookies)
         try:
-            return ask(self)
+            return ask(self, lease_ms)
         finally:
             core.bookies = now
 

@@ -71,6 +71,7 @@ class _Hunt(NamedTuple):
         is_slow: It takes too long for every run.
         name: The invariant by which it must be found; "" = any.
         known: The seed that has found it before.
+        leases: Whether leaders take leases for reads.
 
     """
 
@@ -80,6 +81,7 @@ class _Hunt(NamedTuple):
     is_slow: bool = False
     name: str = ""
     known: int = 0
+    leases: bool = False
 
 
 HUNTS: dict[Plant, _Hunt] = {
@@ -139,7 +141,9 @@ def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -
     hunt = HUNTS[plant]
     plant(monkeypatch)
     find(
-        lambda seed: run_seed(seed, _TROUBLE_S, faults=hunt.faults, settings=hunt.settings, beats=False, told=False),
+        lambda seed: run_seed(
+            seed, _TROUBLE_S, faults=hunt.faults, settings=hunt.settings, beats=False, told=False, leases=hunt.leases
+        ),
         hunt.budget,
         known=hunt.known,
         name=hunt.name,

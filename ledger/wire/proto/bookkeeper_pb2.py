@@ -14,19 +14,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"ledger/wire/proto/bookkeeper.proto\x12\nbookkeeper\"\x8d\x01\n\x0e\x42KPacketHeader\x12,\n\x07version\x18\x01 \x02(\x0e\x32\x1b.bookkeeper.ProtocolVersion\x12,\n\toperation\x18\x02 \x02(\x0e\x32\x19.bookkeeper.OperationType\x12\r\n\x05txnId\x18\x03 \x02(\x04\x12\x10\n\x08priority\x18\x04 \x01(\r\")\n\x0b\x43ontextPair\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"\xe1\x04\n\x07Request\x12*\n\x06header\x18\x01 \x02(\x0b\x32\x1a.bookkeeper.BKPacketHeader\x12,\n\x0breadRequest\x18\x64 \x01(\x0b\x32\x17.bookkeeper.ReadRequest\x12*\n\naddRequest\x18\x65 \x01(\x0b\x32\x16.bookkeeper.AddRequest\x12,\n\x0b\x61uthRequest\x18\x66 \x01(\x0b\x32\x17.bookkeeper.AuthMessage\x12\x34\n\x0fwriteLacRequest\x18g \x01(\x0b\x32\x1b.bookkeeper.WriteLacRequest\x12\x32\n\x0ereadLacRequest\x18h \x01(\x0b\x32\x1a.bookkeeper.ReadLacRequest\x12>\n\x14getBookieInfoRequest\x18i \x01(\x0b\x32 .bookkeeper.GetBookieInfoRequest\x12\x34\n\x0fstartTLSRequest\x18j \x01(\x0b\x32\x1b.bookkeeper.StartTLSRequest\x12:\n\x12\x66orceLedgerRequest\x18k \x01(\x0b\x32\x1e.bookkeeper.ForceLedgerRequest\x12T\n\x1fgetListOfEntriesOfLedgerRequest\x18l \x01(\x0b\x32+.bookkeeper.GetListOfEntriesOfLedgerRequest\x12\x30\n\x0erequestContext\x18\xc8\x01 \x03(\x0b\x32\x17.bookkeeper.ContextPair\"\xc4\x01\n\x0bReadRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x01(\x0c\x12\x13\n\x0bpreviousLAC\x18\x04 \x01(\x03\x12\x0f\n\x07timeOut\x18\x05 \x01(\x03\x12*\n\x04\x66lag\x18\x64 \x01(\x0e\x32\x1c.bookkeeper.ReadRequest.Flag\"-\n\x04\x46lag\x12\x10\n\x0c\x46\x45NCE_LEDGER\x10\x01\x12\x13\n\x0f\x45NTRY_PIGGYBACK\x10\x02\"\xa9\x01\n\nAddRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\x12\x12\n\nwriteFlags\x18\x05 \x01(\x05\x12)\n\x04\x66lag\x18\x64 \x01(\x0e\x32\x1b.bookkeeper.AddRequest.Flag\"\x18\n\x04\x46lag\x12\x10\n\x0cRECOVERY_ADD\x10\x01\"\x11\n\x0fStartTLSRequest\"Q\n\x0fWriteLacRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0b\n\x03lac\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\"&\n\x12\x46orceLedgerRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\":\n\x0eReadLacRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x16\n\rfenceCheckKey\x18\xe9\x07 \x01(\x0c\"`\n\x14GetBookieInfoRequest\x12\x11\n\trequested\x18\x01 \x01(\x03\"5\n\x05\x46lags\x12\x17\n\x13TOTAL_DISK_CAPACITY\x10\x01\x12\x13\n\x0f\x46REE_DISK_SPACE\x10\x02\"3\n\x1fGetListOfEntriesOfLedgerRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\"\xe9\x04\n\x08Response\x12*\n\x06header\x18\x01 \x02(\x0b\x32\x1a.bookkeeper.BKPacketHeader\x12&\n\x06status\x18\x02 \x02(\x0e\x32\x16.bookkeeper.StatusCode\x12.\n\x0creadResponse\x18\x64 \x01(\x0b\x32\x18.bookkeeper.ReadResponse\x12,\n\x0b\x61\x64\x64Response\x18\x65 \x01(\x0b\x32\x17.bookkeeper.AddResponse\x12-\n\x0c\x61uthResponse\x18\x66 \x01(\x0b\x32\x17.bookkeeper.AuthMessage\x12\x36\n\x10writeLacResponse\x18g \x01(\x0b\x32\x1c.bookkeeper.WriteLacResponse\x12\x34\n\x0freadLacResponse\x18h \x01(\x0b\x32\x1b.bookkeeper.ReadLacResponse\x12@\n\x15getBookieInfoResponse\x18i \x01(\x0b\x32!.bookkeeper.GetBookieInfoResponse\x12\x36\n\x10startTLSResponse\x18j \x01(\x0b\x32\x1c.bookkeeper.StartTLSResponse\x12<\n\x13\x66orceLedgerResponse\x18k \x01(\x0b\x32\x1f.bookkeeper.ForceLedgerResponse\x12V\n getListOfEntriesOfLedgerResponse\x18l \x01(\x0b\x32,.bookkeeper.GetListOfEntriesOfLedgerResponse\"\x93\x01\n\x0cReadResponse\x12&\n\x06status\x18\x01 \x02(\x0e\x32\x16.bookkeeper.StatusCode\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12\x0e\n\x06maxLAC\x18\x05 \x01(\x03\x12\x1a\n\x12lacUpdateTimestamp\x18\x06 \x01(\x03\"X\n\x0b\x41\x64\x64Response\x12&\n\x06status\x18\x01 \x02(\x0e\x32\x16.bookkeeper.StatusCode\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\"6\n\x0b\x41uthMessage\x12\x16\n\x0e\x61uthPluginName\x18\x01 \x02(\t\x12\x0f\n\x07payload\x18\x02 \x02(\x0c\"L\n\x10WriteLacResponse\x12&\n\x06status\x18\x01 \x02(\x0e\x32\x16.bookkeeper.StatusCode\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\"O\n\x13\x46orceLedgerResponse\x12&\n\x06status\x18\x01 \x02(\x0e\x32\x16.bookkeeper.StatusCode\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\"\x88\x01\n\x0fReadLacResponse\x12&\n\x06status\x18\x01 \x02(\x0e\x32\x16.bookkeeper.StatusCode\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07lacBody\x18\x03 \x01(\x0c\x12\x15\n\rlastEntryBody\x18\x04 \x01(\x0c\x12\x13\n\nfenceState\x18\xe9\x07 \x01(\x05\"q\n\x15GetBookieInfoResponse\x12&\n\x06status\x18\x01 \x02(\x0e\x32\x16.bookkeeper.StatusCode\x12\x19\n\x11totalDiskCapacity\x18\x02 \x01(\x03\x12\x15\n\rfreeDiskSpace\x18\x03 \x01(\x03\"\x83\x01\n GetListOfEntriesOfLedgerResponse\x12&\n\x06status\x18\x01 \x02(\x0e\x32\x16.bookkeeper.StatusCode\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12%\n\x1d\x61vailabilityOfEntriesOfLedger\x18\x03 \x01(\x0c\"\x12\n\x10StartTLSResponse*F\n\x0fProtocolVersion\x12\x0f\n\x0bVERSION_ONE\x10\x01\x12\x0f\n\x0bVERSION_TWO\x10\x02\x12\x11\n\rVERSION_THREE\x10\x03*\xb7\x01\n\nStatusCode\x12\x07\n\x03\x45OK\x10\x00\x12\x0e\n\tENOLEDGER\x10\x92\x03\x12\r\n\x08\x45NOENTRY\x10\x93\x03\x12\x0c\n\x07\x45\x42\x41\x44REQ\x10\x94\x03\x12\x08\n\x03\x45IO\x10\xf5\x03\x12\x08\n\x03\x45UA\x10\xf6\x03\x12\x10\n\x0b\x45\x42\x41\x44VERSION\x10\xf7\x03\x12\x0c\n\x07\x45\x46\x45NCED\x10\xf8\x03\x12\x0e\n\tEREADONLY\x10\xf9\x03\x12\x15\n\x10\x45TOOMANYREQUESTS\x10\xfa\x03\x12\x18\n\x13\x45UNKNOWNLEDGERSTATE\x10\xfb\x03*\xef\x01\n\rOperationType\x12\x0e\n\nREAD_ENTRY\x10\x01\x12\r\n\tADD_ENTRY\x10\x02\x12\x14\n\x10RANGE_READ_ENTRY\x10\x03\x12\x13\n\x0fRANGE_ADD_ENTRY\x10\x04\x12\x08\n\x04\x41UTH\x10\x05\x12\r\n\tWRITE_LAC\x10\x06\x12\x0c\n\x08READ_LAC\x10\x07\x12\x13\n\x0fGET_BOOKIE_INFO\x10\x08\x12\r\n\tSTART_TLS\x10\t\x12\x10\n\x0c\x46ORCE_LEDGER\x10\n\x12!\n\x1dGET_LIST_OF_ENTRIES_OF_LEDGER\x10\x0b\x12\x14\n\x10\x42\x41TCH_READ_ENTRY\x10\x0c')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"ledger/wire/proto/bookkeeper.proto\x12\nbookkeeper\"\x8d\x01\n\x0e\x42KPacketHeader\x12,\n\x07version\x18\x01 \x02(\x0e\x32\x1b.bookkeeper.ProtocolVersion\x12,\n\toperation\x18\x02 \x02(\x0e\x32\x19.bookkeeper.OperationType\x12\r\n\x05txnId\x18\x03 \x02(\x04\x12\x10\n\x08priority\x18\x04 \x01(\r\")\n\x0b\x43ontextPair\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"\xe1\x04\n\x07Request\x12*\n\x06header\x18\x01 \x02(\x0b\x32\x1a.bookkeeper.BKPacketHeader\x12,\n\x0breadRequest\x18\x64 \x01(\x0b\x32\x17.bookkeeper.ReadRequest\x12*\n\naddRequest\x18\x65 \x01(\x0b\x32\x16.bookkeeper.AddRequest\x12,\n\x0b\x61uthRequest\x18\x66 \x01(\x0b\x32\x17.bookkeeper.AuthMessage\x12\x34\n\x0fwriteLacRequest\x18g \x01(\x0b\x32\x1b.bookkeeper.WriteLacRequest\x12\x32\n\x0ereadLacRequest\x18h \x01(\x0b\x32\x1a.bookkeeper.ReadLacRequest\x12>\n\x14getBookieInfoRequest\x18i \x01(\x0b\x32 .bookkeeper.GetBookieInfoRequest\x12\x34\n\x0fstartTLSRequest\x18j \x01(\x0b\x32\x1b.bookkeeper.StartTLSRequest\x12:\n\x12\x66orceLedgerRequest\x18k \x01(\x0b\x32\x1e.bookkeeper.ForceLedgerRequest\x12T\n\x1fgetListOfEntriesOfLedgerRequest\x18l \x01(\x0b\x32+.bookkeeper.GetListOfEntriesOfLedgerRequest\x12\x30\n\x0erequestContext\x18\xc8\x01 \x03(\x0b\x32\x17.bookkeeper.ContextPair\"\xc4\x01\n\x0bReadRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x01(\x0c\x12\x13\n\x0bpreviousLAC\x18\x04 \x01(\x03\x12\x0f\n\x07timeOut\x18\x05 \x01(\x03\x12*\n\x04\x66lag\x18\x64 \x01(\x0e\x32\x1c.bookkeeper.ReadRequest.Flag\"-\n\x04\x46lag\x12\x10\n\x0c\x46\x45NCE_LEDGER\x10\x01\x12\x13\n\x0f\x45NTRY_PIGGYBACK\x10\x02\"\xa9\x01\n\nAddRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\x12\x12\n\nwriteFlags\x18\x05 \x01(\x05\x12)\n\x04\x66lag\x18\x64 \x01(\x0e\x32\x1b.bookkeeper.AddRequest.Flag\"\x18\n\x04\x46lag\x12\x10\n\x0cRECOVERY_ADD\x10\x01\"\x11\n\x0fStartTLSRequest\"Q\n\x0fWriteLacRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0b\n\x03lac\x18\x02 \x02(\x03\x12\x11\n\tmasterKey\x18\x03 \x02(\x0c\x12\x0c\n\x04\x62ody\x18\x04 \x02(\x0c\"&\n\x12\x46orceLedgerRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\"L\n\x0eReadLacRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x16\n\rfenceCheckKey\x18\xe9\x07 \x01(\x0c\x12\x10\n\x07leaseMs\x18\xea\x07 \x01(\x05\"`\n\x14GetBookieInfoRequest\x12\x11\n\trequested\x18\x01 \x01(\x03\"5\n\x05\x46lags\x12\x17\n\x13TOTAL_DISK_CAPACITY\x10\x01\x12\x13\n\x0f\x46REE_DISK_SPACE\x10\x02\"3\n\x1fGetListOfEntriesOfLedgerRequest\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\"\xe9\x04\n\x08Response\x12*\n\x06header\x18\x01 \x02(\x0b\x32\x1a.bookkeeper.BKPacketHeader\x12&\n\x06status\x18\x02 \x02(\x0e\x32\x16.bookkeeper.StatusCode\x12.\n\x0creadResponse\x18\x64 \x01(\x0b\x32\x18.bookkeeper.ReadResponse\x12,\n\x0b\x61\x64\x64Response\x18\x65 \x01(\x0b\x32\x17.bookkeeper.AddResponse\x12-\n\x0c\x61uthResponse\x18\x66 \x01(\x0b\x32\x17.bookkeeper.AuthMessage\x12\x36\n\x10writeLacResponse\x18g \x01(\x0b\x32\x1c.bookkeeper.WriteLacResponse\x12\x34\n\x0freadLacResponse\x18h \x01(\x0b\x32\x1b.bookkeeper.ReadLacResponse\x12@\n\x15getBookieInfoResponse\x18i \x01(\x0b\x32!.bookkeeper.GetBookieInfoResponse\x12\x36\n\x10startTLSResponse\x18j \x01(\x0b\x32\x1c.bookkeeper.StartTLSResponse\x12<\n\x13\x66orceLedgerResponse\x18k \x01(\x0b\x32\x1f.bookkeeper.ForceLedgerResponse\x12V\n getListOfEntriesOfLedgerResponse\x18l \x01(\x0b\x32,.bookkeeper.GetListOfEntriesOfLedgerResponse\"\x93\x01\n\x0cReadResponse\x12&\n\x06status\x18\x01 \x02(\x0e\x32\x16.bookkeeper.StatusCode\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12\x0e\n\x06maxLAC\x18\x05 \x01(\x03\x12\x1a\n\x12lacUpdateTimestamp\x18\x06 \x01(\x03\"X\n\x0b\x41\x64\x64Response\x12&\n\x06status\x18\x01 \x02(\x0e\x32\x16.bookkeeper.StatusCode\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x03 \x02(\x03\"6\n\x0b\x41uthMessage\x12\x16\n\x0e\x61uthPluginName\x18\x01 \x02(\t\x12\x0f\n\x07payload\x18\x02 \x02(\x0c\"L\n\x10WriteLacResponse\x12&\n\x06status\x18\x01 \x02(\x0e\x32\x16.bookkeeper.StatusCode\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\"O\n\x13\x46orceLedgerResponse\x12&\n\x06status\x18\x01 \x02(\x0e\x32\x16.bookkeeper.StatusCode\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\"\x9a\x01\n\x0fReadLacResponse\x12&\n\x06status\x18\x01 \x02(\x0e\x32\x16.bookkeeper.StatusCode\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12\x0f\n\x07lacBody\x18\x03 \x01(\x0c\x12\x15\n\rlastEntryBody\x18\x04 \x01(\x0c\x12\x13\n\nfenceState\x18\xe9\x07 \x01(\x05\x12\x10\n\x07leaseMs\x18\xea\x07 \x01(\x05\"q\n\x15GetBookieInfoResponse\x12&\n\x06status\x18\x01 \x02(\x0e\x32\x16.bookkeeper.StatusCode\x12\x19\n\x11totalDiskCapacity\x18\x02 \x01(\x03\x12\x15\n\rfreeDiskSpace\x18\x03 \x01(\x03\"\x83\x01\n GetListOfEntriesOfLedgerResponse\x12&\n\x06status\x18\x01 \x02(\x0e\x32\x16.bookkeeper.StatusCode\x12\x10\n\x08ledgerId\x18\x02 \x02(\x03\x12%\n\x1d\x61vailabilityOfEntriesOfLedger\x18\x03 \x01(\x0c\"\x12\n\x10StartTLSResponse*F\n\x0fProtocolVersion\x12\x0f\n\x0bVERSION_ONE\x10\x01\x12\x0f\n\x0bVERSION_TWO\x10\x02\x12\x11\n\rVERSION_THREE\x10\x03*\xb7\x01\n\nStatusCode\x12\x07\n\x03\x45OK\x10\x00\x12\x0e\n\tENOLEDGER\x10\x92\x03\x12\r\n\x08\x45NOENTRY\x10\x93\x03\x12\x0c\n\x07\x45\x42\x41\x44REQ\x10\x94\x03\x12\x08\n\x03\x45IO\x10\xf5\x03\x12\x08\n\x03\x45UA\x10\xf6\x03\x12\x10\n\x0b\x45\x42\x41\x44VERSION\x10\xf7\x03\x12\x0c\n\x07\x45\x46\x45NCED\x10\xf8\x03\x12\x0e\n\tEREADONLY\x10\xf9\x03\x12\x15\n\x10\x45TOOMANYREQUESTS\x10\xfa\x03\x12\x18\n\x13\x45UNKNOWNLEDGERSTATE\x10\xfb\x03*\xef\x01\n\rOperationType\x12\x0e\n\nREAD_ENTRY\x10\x01\x12\r\n\tADD_ENTRY\x10\x02\x12\x14\n\x10RANGE_READ_ENTRY\x10\x03\x12\x13\n\x0fRANGE_ADD_ENTRY\x10\x04\x12\x08\n\x04\x41UTH\x10\x05\x12\r\n\tWRITE_LAC\x10\x06\x12\x0c\n\x08READ_LAC\x10\x07\x12\x13\n\x0fGET_BOOKIE_INFO\x10\x08\x12\r\n\tSTART_TLS\x10\t\x12\x10\n\x0c\x46ORCE_LEDGER\x10\n\x12!\n\x1dGET_LIST_OF_ENTRIES_OF_LEDGER\x10\x0b\x12\x14\n\x10\x42\x41TCH_READ_ENTRY\x10\x0c')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ledger.wire.proto.bookkeeper_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PROTOCOLVERSION']._serialized_start=3056
-  _globals['_PROTOCOLVERSION']._serialized_end=3126
-  _globals['_STATUSCODE']._serialized_start=3129
-  _globals['_STATUSCODE']._serialized_end=3312
-  _globals['_OPERATIONTYPE']._serialized_start=3315
-  _globals['_OPERATIONTYPE']._serialized_end=3554
+  _globals['_PROTOCOLVERSION']._serialized_start=3092
+  _globals['_PROTOCOLVERSION']._serialized_end=3162
+  _globals['_STATUSCODE']._serialized_start=3165
+  _globals['_STATUSCODE']._serialized_end=3348
+  _globals['_OPERATIONTYPE']._serialized_start=3351
+  _globals['_OPERATIONTYPE']._serialized_end=3590
   _globals['_BKPACKETHEADER']._serialized_start=51
   _globals['_BKPACKETHEADER']._serialized_end=192
   _globals['_CONTEXTPAIR']._serialized_start=194
@@ -48,31 +48,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FORCELEDGERREQUEST']._serialized_start=1322
   _globals['_FORCELEDGERREQUEST']._serialized_end=1360
   _globals['_READLACREQUEST']._serialized_start=1362
-  _globals['_READLACREQUEST']._serialized_end=1420
-  _globals['_GETBOOKIEINFOREQUEST']._serialized_start=1422
-  _globals['_GETBOOKIEINFOREQUEST']._serialized_end=1518
-  _globals['_GETBOOKIEINFOREQUEST_FLAGS']._serialized_start=1465
-  _globals['_GETBOOKIEINFOREQUEST_FLAGS']._serialized_end=1518
-  _globals['_GETLISTOFENTRIESOFLEDGERREQUEST']._serialized_start=1520
-  _globals['_GETLISTOFENTRIESOFLEDGERREQUEST']._serialized_end=1571
-  _globals['_RESPONSE']._serialized_start=1574
-  _globals['_RESPONSE']._serialized_end=2191
-  _globals['_READRESPONSE']._serialized_start=2194
-  _globals['_READRESPONSE']._serialized_end=2341
-  _globals['_ADDRESPONSE']._serialized_start=2343
-  _globals['_ADDRESPONSE']._serialized_end=2431
-  _globals['_AUTHMESSAGE']._serialized_start=2433
-  _globals['_AUTHMESSAGE']._serialized_end=2487
-  _globals['_WRITELACRESPONSE']._serialized_start=2489
-  _globals['_WRITELACRESPONSE']._serialized_end=2565
-  _globals['_FORCELEDGERRESPONSE']._serialized_start=2567
-  _globals['_FORCELEDGERRESPONSE']._serialized_end=2646
-  _globals['_READLACRESPONSE']._serialized_start=2649
-  _globals['_READLACRESPONSE']._serialized_end=2785
-  _globals['_GETBOOKIEINFORESPONSE']._serialized_start=2787
-  _globals['_GETBOOKIEINFORESPONSE']._serialized_end=2900
-  _globals['_GETLISTOFENTRIESOFLEDGERRESPONSE']._serialized_start=2903
-  _globals['_GETLISTOFENTRIESOFLEDGERRESPONSE']._serialized_end=3034
-  _globals['_STARTTLSRESPONSE']._serialized_start=3036
-  _globals['_STARTTLSRESPONSE']._serialized_end=3054
+  _globals['_READLACREQUEST']._serialized_end=1438
+  _globals['_GETBOOKIEINFOREQUEST']._serialized_start=1440
+  _globals['_GETBOOKIEINFOREQUEST']._serialized_end=1536
+  _globals['_GETBOOKIEINFOREQUEST_FLAGS']._serialized_start=1483
+  _globals['_GETBOOKIEINFOREQUEST_FLAGS']._serialized_end=1536
+  _globals['_GETLISTOFENTRIESOFLEDGERREQUEST']._serialized_start=1538
+  _globals['_GETLISTOFENTRIESOFLEDGERREQUEST']._serialized_end=1589
+  _globals['_RESPONSE']._serialized_start=1592
+  _globals['_RESPONSE']._serialized_end=2209
+  _globals['_READRESPONSE']._serialized_start=2212
+  _globals['_READRESPONSE']._serialized_end=2359
+  _globals['_ADDRESPONSE']._serialized_start=2361
+  _globals['_ADDRESPONSE']._serialized_end=2449
+  _globals['_AUTHMESSAGE']._serialized_start=2451
+  _globals['_AUTHMESSAGE']._serialized_end=2505
+  _globals['_WRITELACRESPONSE']._serialized_start=2507
+  _globals['_WRITELACRESPONSE']._serialized_end=2583
+  _globals['_FORCELEDGERRESPONSE']._serialized_start=2585
+  _globals['_FORCELEDGERRESPONSE']._serialized_end=2664
+  _globals['_READLACRESPONSE']._serialized_start=2667
+  _globals['_READLACRESPONSE']._serialized_end=2821
+  _globals['_GETBOOKIEINFORESPONSE']._serialized_start=2823
+  _globals['_GETBOOKIEINFORESPONSE']._serialized_end=2936
+  _globals['_GETLISTOFENTRIESOFLEDGERRESPONSE']._serialized_start=2939
+  _globals['_GETLISTOFENTRIESOFLEDGERRESPONSE']._serialized_end=3070
+  _globals['_STARTTLSRESPONSE']._serialized_start=3072
+  _globals['_STARTTLSRESPONSE']._serialized_end=3090
 # @@protoc_insertion_point(module_scope)

@@ -178,12 +178,14 @@ class ForceLedgerRequest(_message.Message):
     def __init__(self, ledgerId: _Optional[int] = ...) -> None: ...
 
 class ReadLacRequest(_message.Message):
-    __slots__ = ("ledgerId", "fenceCheckKey")
+    __slots__ = ("ledgerId", "fenceCheckKey", "leaseMs")
     LEDGERID_FIELD_NUMBER: _ClassVar[int]
     FENCECHECKKEY_FIELD_NUMBER: _ClassVar[int]
+    LEASEMS_FIELD_NUMBER: _ClassVar[int]
     ledgerId: int
     fenceCheckKey: bytes
-    def __init__(self, ledgerId: _Optional[int] = ..., fenceCheckKey: _Optional[bytes] = ...) -> None: ...
+    leaseMs: int
+    def __init__(self, ledgerId: _Optional[int] = ..., fenceCheckKey: _Optional[bytes] = ..., leaseMs: _Optional[int] = ...) -> None: ...
 
 class GetBookieInfoRequest(_message.Message):
     __slots__ = ("requested",)
@@ -280,18 +282,20 @@ class ForceLedgerResponse(_message.Message):
     def __init__(self, status: _Optional[_Union[StatusCode, str]] = ..., ledgerId: _Optional[int] = ...) -> None: ...
 
 class ReadLacResponse(_message.Message):
-    __slots__ = ("status", "ledgerId", "lacBody", "lastEntryBody", "fenceState")
+    __slots__ = ("status", "ledgerId", "lacBody", "lastEntryBody", "fenceState", "leaseMs")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     LEDGERID_FIELD_NUMBER: _ClassVar[int]
     LACBODY_FIELD_NUMBER: _ClassVar[int]
     LASTENTRYBODY_FIELD_NUMBER: _ClassVar[int]
     FENCESTATE_FIELD_NUMBER: _ClassVar[int]
+    LEASEMS_FIELD_NUMBER: _ClassVar[int]
     status: StatusCode
     ledgerId: int
     lacBody: bytes
     lastEntryBody: bytes
     fenceState: int
-    def __init__(self, status: _Optional[_Union[StatusCode, str]] = ..., ledgerId: _Optional[int] = ..., lacBody: _Optional[bytes] = ..., lastEntryBody: _Optional[bytes] = ..., fenceState: _Optional[int] = ...) -> None: ...
+    leaseMs: int
+    def __init__(self, status: _Optional[_Union[StatusCode, str]] = ..., ledgerId: _Optional[int] = ..., lacBody: _Optional[bytes] = ..., lastEntryBody: _Optional[bytes] = ..., fenceState: _Optional[int] = ..., leaseMs: _Optional[int] = ...) -> None: ...
 
 class GetBookieInfoResponse(_message.Message):
     __slots__ = ("status", "totalDiskCapacity", "freeDiskSpace")

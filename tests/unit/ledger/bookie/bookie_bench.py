@@ -152,6 +152,7 @@ class Bench:
         self.settings = StorageSettings(journal, "/b/ledgers", **{"free_bytes_min": 0, "retry_s": 0.001} | settings)
         self.read_only: list[bool] = []
         self._nonces = random.Random(7)
+        self.now_s = 0.0  # by which promises end
 
     async def start(self) -> Client | None:
         """Start a process; None if the power was cut while it replayed."""
@@ -169,6 +170,7 @@ class Bench:
                 server_settings=self.server_settings,
                 tls=self.tls,
                 find_key=self.find_key,
+                clock=lambda: self.now_s,
             )
         )
         await self.until(opening.done)
@@ -176,6 +178,7 @@ class Bench:
             opening.cancel()
             return None
         self.server = opening.result()
+        self.now_s += 1.0  # What the process before may have promised is over.
         return Client(self)
 
     async def until(self, claim: Callable[[], bool]) -> None:

@@ -226,8 +226,37 @@ def test_entries_come_back_from_segments_after_rolls_and_restarts(count: int) ->
     asyncio.run(run())
 
 
-def check_fence(ledger_id: int, key: bytes = KEY) -> p.FenceCheckRequest:
-    return p.FenceCheckRequest(0, ledger_id, key)
+def check_fence(ledger_id: int, key: bytes = KEY, lease_ms: int = 0) -> p.FenceCheckRequest:
+    return p.FenceCheckRequest(0, ledger_id, key, lease_ms)
+
+
+@bookie
+async def test_a_fence_is_taken_at_once_and_told_when_the_promise_is_over(bench, client) -> None:
+    await client.ask_one(add(1, 0))
+    assert (await client.ask_one(check_fence(1, lease_ms=10_000))).lease_ms == 250
+    recoverer = type(client)(bench)
+    recoverer.send(fence(1))
+    await bench.settle()
+    checked = await client.ask_one(check_fence(1, lease_ms=100))
+    assert (checked.state, checked.lease_ms) == (FenceState.FENCED, 0)
+    assert (await client.ask_one(add(1, 1))).status == Status.EFENCED
+    assert recoverer.wire.responses == []
+    bench.now_s += 0.25
+    async with asyncio.timeout(60):
+        while not recoverer.wire.responses:
+            await asyncio.sleep(0.01)
+    assert recoverer.wire.responses[0].status == Status.EOK
+    assert bench.server.counts().waited_fences == bench.server.counts().promises == 1
+
+
+@bookie
+async def test_whoever_has_not_the_key_keeps_no_fence_waiting(bench, client) -> None:
+    await client.ask_one(add(1, 0))
+    refused = await client.ask_one(check_fence(1, OTHER_KEY, lease_ms=250))
+    assert (refused.status, refused.lease_ms) == (Status.EUA, 0)
+    assert (await client.ask_one(check_fence(2, lease_ms=250))).lease_ms == 0
+    assert (await client.ask_one(fence(1))).status == Status.EOK
+    assert bench.server.counts().waited_fences == 0
 
 
 @bookie

@@ -129,3 +129,44 @@ def test_a_writer_that_ends_lets_nobody_wait() -> None:
         assert not await writer.check_fence()
 
     run(scenario, OPEN, OPEN, OPEN)
+
+
+def promises(lease_ms: int) -> Answer:
+    def answer(bookie: FakeBookie, session: Session, requests: list[Request]) -> None:
+        store(bookie, session, requests)
+        for request in requests:
+            if isinstance(request, FenceCheckRequest):
+                told = FenceCheckResponse(request.txn_id, Status.EOK, request.ledger_id, FenceState.OPEN, lease_ms)
+                session.answer(told)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answers", "holds"),
+    [
+        ((promises(100), promises(100), OPEN), True),
+        ((promises(1 << 30), promises(100), OPEN), True),
+        ((promises(100), OPEN, OPEN), False),
+        ((promises(100), promises(-100), promises(0)), False),
+        ((promises(100), knows_nothing_of_it, OPEN), False),
+    ],
+)
+def test_a_lease_is_what_an_ack_quorum_promises_at_most_what_was_asked_for(
+    answers: tuple[Answer, ...], holds: bool
+) -> None:
+    async def scenario(pool: ConnectionPool, bookies: list[FakeBookie]) -> None:
+        now = 7.0
+        pool.lease_clock = lambda: now
+        writer = writer_of(pool, 3, E3)
+        assert await writer.check_fence()
+        assert not writer.holds_lease()  # It was not asked for.
+        assert await writer.check_fence(100)
+        await asyncio.sleep(0.1)
+        assert writer.holds_lease() is holds
+        now += 0.079
+        assert writer.holds_lease() is holds
+        now += 0.002
+        assert not writer.holds_lease()
+
+    run(scenario, *answers)

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from ledger.errors import UsageError
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query, QueryColumn
 from rsm_spark.runtime.read_checks import ReadChecks
+from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.testing.counter_map import CounterMap, command, unpack
 from rsm_spark.testing.ledger_twin import TwinWriter
@@ -56,7 +58,7 @@ def test_switched_off_each_batch_of_reads_is_an_entry() -> None:
 
 
 def test_bookies_that_cannot_tell_cost_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cannot(self: TwinWriter) -> asyncio.Future[bool]:
+    def cannot(self: TwinWriter, lease_ms: int = 0) -> asyncio.Future[bool]:  # noqa: ARG001  # as the real one
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         future.set_result(False)
         return future
@@ -70,6 +72,36 @@ def test_bookies_that_cannot_tell_cost_an_entry(monkeypatch: pytest.MonkeyPatch)
         assert told(world) == (0, 3)
 
     run(scenario, **QUIET)
+
+
+def test_while_a_lease_holds_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    check_fence = TwinWriter.check_fence
+
+    def counted(self: TwinWriter, lease_ms: int = 0) -> asyncio.Future[bool]:
+        asked.append(lease_ms)
+        return check_fence(self, lease_ms)
+
+    monkeypatch.setattr(TwinWriter, "check_fence", counted)
+
+    async def scenario(world: LogWorld) -> None:
+        await world.add()
+        for _ in range(3):
+            assert unpack((await read(world)).payload) == 1
+        status = world.leader.status()
+        assert asked == [100]
+        assert (status.reads_by_check, status.reads_by_lease, status.reads_by_entry) == (1, 2, 0)
+        await asyncio.sleep(0.1)
+        await read(world)
+        assert asked == [100, 100]
+
+    run(scenario, read_leases_ms=100, **QUIET)
+
+
+@pytest.mark.parametrize("settings", [{"read_leases_ms": 251}, {"read_leases_ms": 100, "check_reads": False}])
+def test_leases_that_no_bookie_gives_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="read_leases_ms"):
+        ReplicaSettings(**settings)
 
 
 def test_reads_that_come_during_a_check_wait_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
