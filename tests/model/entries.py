@@ -203,6 +203,8 @@ def learned(w: World, i: int) -> None:
 
 # ---- reads without an entry
 
+_BEFORE = {"check_before_the_read", "looked_before_a_pause"}
+
 
 @rule
 def check(w: World, i: int) -> None:
@@ -223,7 +225,7 @@ def answer_reads(w: World, i: int) -> None:
     r = w.replica(i)
     need(r.proven, "nothing is proven")
     need(r.phase == Phase.LEAD and r.batch is None, "a batch is in flight")
-    covered = [request for request in r.inbox if request in r.proven or "check_before_the_read" in w.bugs]
+    covered = [request for request in r.inbox if request in r.proven or _BEFORE & w.bugs]
     covered = [request for request in covered if request.kind == READ]
     r.inbox = tuple(request for request in r.inbox if request not in covered)
     r.proven = ()

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from tests.model.leases import may_end_promise, may_look
 from tests.model.protocol import deleted_by, may_lead, next_entry, step
 from tests.model.world import CLOSED, INC, OPEN, READ, RECOVERING, Phase, Replica, World
 
@@ -99,10 +100,15 @@ def _world_moves(w: World) -> Iterator[list[tuple[Any, ...]]]:
     for number, led in enumerate(w.ledgers):
         if led.stored < len(led.entries) and not led.is_fenced and led.meta != CLOSED and not led.is_gone:
             yield [("store", number)]
+        if led.is_promised and may_end_promise(w, number):
+            yield [("promise_over", number)]
     for k, (number, end) in enumerate(w.recoveries):
         led = w.ledgers[number]
         if end >= 0 or led.meta == CLOSED or led.is_gone:
             yield [("finish", k)]
+        elif led.is_promised and "fence_not_waited_for" not in w.bugs:
+            if not led.is_fenced:
+                yield [("fence_taken", k)]
         else:
             for chosen in range(max(led.stored, led.kept), len(led.entries) + 1):
                 yield [("fence", k, chosen)]
@@ -138,6 +144,8 @@ def _replica_moves(w: World, i: int, r: Replica) -> Iterator[tuple[str, list[tup
             yield from _close_moves(w, i, r)
     if r.phase != Phase.FOLLOW:
         yield "down", [("resign", i)]
+    if r.lease >= 0:
+        yield "", [("lease_over", i)]
     yield "crash", [("crash", i)]
     yield "disk", [("lose_disk", i)]
     yield "version", [("install", i, 3 - r.code)]
@@ -183,6 +191,10 @@ def _lead_moves(w: World, i: int, r: Replica) -> Iterator[tuple[str, list[tuple[
             asked = next(led for led in w.ledgers if led.epoch == r.epoch)
         if not asked.is_fenced or "check_ignored" in w.bugs:
             yield "", [("check", i)]
+        if may_look(w, i):
+            yield "", [("lease_look", i)]
+    if r.leading and r.lease != r.ledger and (not led.is_fenced or "granted_when_fenced" in w.bugs):
+        yield "lease", [("grant", i)]
     if r.proven:
         yield "", [("answer_reads", i)]
     if not r.leading or r.held is None or r.write is not None:

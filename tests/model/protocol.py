@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.model import entries, following, takeover
+from tests.model import entries, following, leases, takeover
 from tests.model.following import deleted_by, may_lead, next_entry
 from tests.model.rules import STEPS, NotAllowedError
 from tests.model.world import World
 
 __all__ = ["NotAllowedError", "deleted_by", "may_lead", "next_entry", "step"]
 
-_RULES = (takeover, entries, following)
+_RULES = (takeover, entries, following, leases)
 
 
 def step(world: World, action: tuple[Any, ...]) -> None:

@@ -132,6 +132,7 @@ def fence(w: World, k: int, end: int) -> None:
     number, chosen = w.recoveries[k]
     led = w.ledger(number)
     need(chosen < 0, "it has chosen")
+    need(not led.is_promised or "fence_not_waited_for" in w.bugs, "nobody hears of a fence")
     need(max(led.stored, led.kept) <= end <= len(led.entries), f"a recovery cannot find {end} entries")
     led.is_fenced = led.is_fenced or "no_fence" not in w.bugs
     led.kept = max(led.kept, end)

@@ -17,6 +17,7 @@ _WALK_MOVES = 150_000
 _WALK_MOVES_OF_ALL = 3_000_000
 _BUDGET = {
     "elect": 6,
+    "lease": 4,
     "lost": 4,
     "fail": 4,
     "down": 3,
@@ -72,6 +73,13 @@ PLANTS: dict[str, Small] = {
     "check_before_the_read": Small(21, ((INC,), (READ,), (READ,)), {"elect": 1}),
     "check_ahead": Small(19, ((INC,), (READ, READ)), {"elect": 1}),
     "check_of_a_former_ledger": Small(24, READER, {"elect": 1, "roll": 1}),
+    # Leases of reads.
+    "fence_not_waited_for": Small(21, READER, {"elect": 1, "lease": 1}),
+    "promise_forgotten": Small(22, READER, {"elect": 1, "lease": 1}),
+    "counted_from_the_answer": Small(22, READER, {"elect": 1, "lease": 1}),
+    "granted_when_fenced": Small(21, READER, {"elect": 1, "lease": 1}),
+    "looked_before_a_pause": Small(21, ((INC,), (READ,), (READ,)), {"elect": 1, "lease": 1}),
+    "lease_of_a_former_ledger": Small(25, READER, {"elect": 1, "lease": 1, "roll": 1}),
     # Versions of a machine.
     "not_narrowed": Small(6, ONE, {}, codes=(2, 1)),
     "raised_unasked": Small(9, ONE, {"raise": 1}, codes=(2, 1)),
@@ -109,6 +117,7 @@ def test_a_broken_rule_is_found_by_its_shortest_trace(bug: str) -> None:
         (ONE, {"elect": 1, "lost": 1}),
         (READER, {"elect": 1}),
         (READER, {"elect": 1, "roll": 1}),
+        (READER, {"elect": 1, "lease": 1}),
         (((ODD,), (INC,)), {"resend": 1}),
         (ONE, {"elect": 1, "down": 1}),
         (ONE, {"elect": 1, "auto": 1}),

@@ -160,6 +160,7 @@ class Ledger(Part):
         self.meta = OPEN
         self.end = -1
         self.is_fenced = self.is_gone = self.is_frozen = False
+        self.is_promised = False  # Nobody hears of a fence.
 
 
 class Replica(Part):
@@ -185,6 +186,7 @@ class Replica(Part):
         self.state = self.ahead = state
         self.place = (-1, 0)
         self.snapshot = (state, self.place)
+        self.lease = -1  # Ledger of which bookies have promised that, as far as it knows; -1 = of none.
         self.code, self.since = 1, 0
         self.raising = False
 
