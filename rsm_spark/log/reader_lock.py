@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 
-from ledger.errors import MetadataUnavailableError, NodeExistsError, NoNodeError
+from ledger.errors import LedgerError, MetadataUnavailableError, NodeExistsError, NoNodeError
 from ledger.ports import MetadataStore, SessionState
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.errors import RsmError
 
+_LOGGER = logging.getLogger(__name__)
 _LOOK_S = 1.0
+_RELEASES: set[asyncio.Task[None]] = set()
 
 
 class ReaderLockError(RsmError):
@@ -111,8 +114,33 @@ class ReaderLock:
             )
 
     async def release(self) -> None:
-        """Let go of the lock; best effort: it goes with the session at the latest."""
+        """Let go of the lock; it goes with the session at the latest.
+
+        While the metadata store does not answer, this goes on in the background: the same session may want it again.
+        """
+        try:
+            await self._let_go()
+        except MetadataUnavailableError:
+            task = asyncio.get_running_loop().create_task(self._let_go_later())
+            _RELEASES.add(task)  # The loop itself holds tasks weakly.
+            task.add_done_callback(_RELEASES.discard)
+            return
         self._unsubscribe()
+
+    async def _let_go_later(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(_LOOK_S)
+                # Any other answer than none ends it: the session is over, or closed by its owner.
+                with contextlib.suppress(MetadataUnavailableError):
+                    await self._let_go()
+                    return
+        except LedgerError as error:
+            _LOGGER.info("a reader's lock is left to the end of its session: %s", error, extra={"reader": self._name})
+        finally:
+            self._unsubscribe()
+
+    async def _let_go(self) -> None:
         if not self.is_lost and await self._holder(asyncio.Event()) == self._value:
             with contextlib.suppress(NoNodeError):
                 await self._store.delete(self._path)

@@ -22,6 +22,7 @@ from rsm_spark.errors import (
     CorruptSnapshotError,
     ForkedLogError,
     MissingLogError,
+    RsmError,
 )
 from rsm_spark.log.commit_log import LogEntry, LogReader
 from rsm_spark.runtime.change_feed import ChangeFeed, FeedEntry
@@ -41,6 +42,10 @@ _WAIT_S = 1.0
 _WAITS_MAX = 30
 
 Result = TypeVar("Result")
+
+
+class _TrimmedMeanwhileError(RsmError):
+    """The log was trimmed beyond the snapshot with which reading began; never leaves this module."""
 
 
 def reachable_snapshots(
@@ -158,6 +163,16 @@ class PastRows:
         return await self.run(lambda: rows.move(changes, start))
 
     async def _fill(self, rows: RangeRows, revision: int) -> None:
+        while True:
+            try:
+                await self._fill_by(rows, revision)
+            except _TrimmedMeanwhileError:
+                # What the log begins with now may be reached from another snapshot; each time it begins later.
+                await self._context.run_blocking(rows.clear)
+            else:
+                return
+
+    async def _fill_by(self, rows: RangeRows, revision: int) -> None:
         context = self._context
         chain, _ = await context.chains.read()
         stores: list[SnapshotStore] = [context.snapshots, *([context.lake] if context.lake is not None else [])]
@@ -199,7 +214,10 @@ class PastRows:
         )
         try:
             while at < wanted:
-                entries = await reader.read()
+                try:
+                    entries = await reader.read()
+                except MissingLogError as error:
+                    raise _TrimmedMeanwhileError(str(error)) from error
                 for part in _parts(entries):
                     prefix_hash, at = await self._fold(rows, part, prefix_hash, at, wanted)
                     await asyncio.sleep(_REST_S)

@@ -14,6 +14,7 @@ from rsm_spark.core.commands import AnswerStatus, Command
 from rsm_spark.core.machine import Row
 from rsm_spark.core.records import pack
 from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError
+from rsm_spark.log.commit_log import LogReader
 from rsm_spark.map import messages as m
 from rsm_spark.map.machine import MapMachine
 from rsm_spark.map.records import MAP_DESCRIPTION, MAP_TABLE, said_revision
@@ -134,6 +135,29 @@ def test_the_log_is_folded_in_small_parts(tmp_path: Path, monkeypatch: pytest.Mo
     run(scenario, replica_count=1, machine=MapMachine)
     assert sum(sizes) > 4_000_000
     assert max(sizes) < 400_000
+
+
+def test_a_log_that_is_trimmed_while_it_is_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, trims = LogReader.read, [True]
+
+    async def trimmed_once(reader: LogReader) -> Any:
+        found = await read(reader)
+        if found and trims:
+            trims.clear()
+            raise MissingLogError("trimmed", first_revision=1, last_revision=2)
+        return found
+
+    async def scenario(world: LogWorld) -> None:
+        _, past = watch_from(world, tmp_path)
+        await write(world, 12)
+        monkeypatch.setattr(LogReader, "read", trimmed_once)
+        rows = await past.open(ChangeFilter(MAP_DESCRIPTION, MAP_TABLE, b"k"), revision=world.leader.revision)
+        monkeypatch.setattr(LogReader, "read", read)
+        assert len(rows.items()) == 10  # Nine keys of `k`, and the other one.
+        past.close(rows)
+
+    run(scenario, replica_count=1, machine=ForgetfulMap)
+    assert not trims
 
 
 def test_it_begins_with_the_nearest_snapshot_where_the_log_was_trimmed(tmp_path: Path) -> None:
