@@ -2,7 +2,8 @@
 
 A query goes to the kernel first, empty: its answer comes when the state is as fresh as the client wants it, and is
 confirmed. By then the file has it too, and a reading connection sees that commit or a later one. So reads are as
-linearizable as any query of the kernel, run beside each other, and never hold up what is written.
+linearizable as any query of the kernel, run beside each other, and never hold up what is written. One that is over at
+once is read where it came, see `rsm_spark.sql.quick_reads`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from rsm_spark.sql.engine.reader import SliceReply
 from rsm_spark.sql.messages import (
     SqlEnd,
     SqlQuery,
+    SqlReply,
+    SqlResult,
     SqlRowsEnd,
     SqlRowsQuery,
     SqlSlice,
@@ -28,6 +31,7 @@ from rsm_spark.sql.messages import (
     encode,
     is_of_transaction,
 )
+from rsm_spark.sql.quick_reads import QuickReads
 from rsm_spark.sql.reader_pool import ReaderPool
 from rsm_spark.sql.row_desk import RowDesk
 from rsm_spark.sql.system_desk import SystemDesk
@@ -49,6 +53,7 @@ class SqlReads:
         desk: Has its interactive transactions; None = it takes none.
         results: Has its results that are read in slices; None = it has none.
         system: Tells of the log and its replicas; None = there are no system tables.
+        quick: Answers what is over at once; None = the pool reads all.
 
     """
 
@@ -59,7 +64,9 @@ class SqlReads:
         desk: TransactionDesk | None = None,
         results: RowDesk | None = None,
         system: SystemDesk | None = None,
+        quick: QuickReads | None = None,
     ) -> None:
+        self._quick = quick
         self._replica = replica
         self._pool = pool
         self._desk = desk
@@ -115,6 +122,9 @@ class SqlReads:
         """
         assert self._results is not None
         revision = await self.confirmed(freshness, owner)
+        quick = self._read_quickly(query, revision, owner)
+        if quick is not None:
+            return quick
         system = await self._system_rows(query.sql, SystemAsker(owner, is_shown_all))
         found = await self._results.read(query, owner, system=system)
         if found.revision < revision:
@@ -152,6 +162,11 @@ class SqlReads:
                 raise NotReadyError("this replica has no whole state now")
             case status:
                 raise RsmError(f"the read was refused: {status.name} {answer.payload.decode(errors='replace')}")
+
+    def _read_quickly(self, query: SqlQuery, revision: int, owner: str) -> SliceReply | None:
+        """Return all rows of a query, of this revision or a later one; None = it is to be read on a thread."""
+        found = None if self._quick is None else self._quick.read(query, owner)
+        return None if found is None or found.revision < revision else found
 
     async def _system_rows(self, sql: str, asker: SystemAsker) -> SystemRows | None:
         """Return the rows of the system tables that a statement names; None = it names none."""
@@ -254,6 +269,9 @@ class SqlReads:
         (fresh,) = await self._replica.submit([_EMPTY], freshness=freshness, owner=owner)
         if fresh.status is not AnswerStatus.OK:
             return fresh
+        quick = self._read_quickly(SqlQuery(wanted.sql, wanted.parameters), fresh.revision, owner)
+        if quick is not None:
+            return Answer(AnswerStatus.OK, quick.revision, encode(quick.slice))
         found = await self._results.open(wanted, owner, await self._system_rows(wanted.sql, asker))
         if found.revision < fresh.revision:
             self._results.close_result(SqlRowsEnd(wanted.name), owner)
@@ -264,6 +282,10 @@ class SqlReads:
         assert type(request) is Query
         try:
             query = decode_query(request.payload)
+            quick = self._read_quickly(query, revision, asker.owner)
+            if quick is not None:
+                reply = SqlReply((SqlResult(quick.slice.columns, quick.slice.rows),))
+                return Answer(AnswerStatus.OK, quick.revision, encode(reply))
             system = await self._system_rows(query.sql, asker)
             found = await self._pool.read(query, asker.owner, system)
         except RsmError as error:

@@ -31,6 +31,7 @@ from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.machine import SqlMachine
 from rsm_spark.sql.messages import encode
 from rsm_spark.sql.pg_settings import PgSettings
+from rsm_spark.sql.quick_reads import QuickReads
 from rsm_spark.sql.reader_pool import ReaderPool
 from rsm_spark.sql.reads import SqlReads
 from rsm_spark.sql.row_desk import RowDesk
@@ -94,6 +95,7 @@ class SqlService(StoreService):
         self._readers = ReaderPool(self.machine.path, sql)
         self._desk = TransactionDesk(self.machine.hold, lambda: self.machine.wal_pages, sql)
         self._results = RowDesk(self._readers, lambda: self.machine.wal_pages, sql)
+        self._quick = QuickReads(self.machine.path, sql)
         self.feeds = FeedDesk(self.feed, self.machine, self.past, sql.feeds_max)
         ToldService(settings.log, FEED_SERVICE, FEED_CALL, self._told).add_to(self.server)
         discovery = Discovery(client.store, settings.log, settings.replica.rsm_root)
@@ -107,7 +109,7 @@ class SqlService(StoreService):
             lambda: (*self._desk.held_commits(), *self._results.held_commits()),
         )
         self.backend = self.reads = reads = SqlReads(
-            self.replica, self._readers, self._desk, self._results, self._system
+            self.replica, self._readers, self._desk, self._results, self._system, self._quick
         )
         self._http = SqlHttpEdge(
             self.replica,
@@ -164,4 +166,5 @@ class SqlService(StoreService):
             self._desk.close()
             self._results.close()
             self._readers.close()
+            self._quick.close()
             self.machine.close()

@@ -1,0 +1,106 @@
+"""A connection for reads that are over at once, on the event loop itself: a thread costs more than they do.
+
+It runs a statement that calls no function, reads stored rows alone, and ends within some thousand of SQLite's steps and
+little time; such are those that look rows up by a key. Of any other it says so, and has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from rsm_spark.sql.engine.bounded_rows import heard_columns, rows_within
+from rsm_spark.sql.engine.connections import open_reader, private_comment
+from rsm_spark.sql.engine.faults import SqlRefusal
+from rsm_spark.sql.engine.guard import StatementGuard
+from rsm_spark.sql.engine.reader import SliceReply
+from rsm_spark.sql.engine.writer import MARK_TABLE
+from rsm_spark.sql.messages import SqlQuery, SqlSlice
+
+_PROGRESS_STEPS: Final = 100
+_LOOKS_MAX: Final = 20
+"""Looks at the clock, one after each hundred of steps. SQLite counts the steps of a statement on from run to run, so
+the first look may come at any step, and means nothing."""
+QUICK_S: Final = 0.001
+_BYTES_MAX: Final = 64 * 1024
+_CALLS = frozenset({apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE, apsw.SQLITE_PRAGMA})
+_COMPUTED = ("json_each", "json_tree")
+"""Tables whose rows SQLite computes: one step of theirs may be long."""
+
+
+class StoredRowsGuard(StatementGuard):
+    """Lets a client's statement read stored rows, and call nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(may_write=False)
+
+    def _reason(self, action: int, one: str, two: str) -> str:
+        # SQLite asks each time that it prepares the statement, also anew: a view may be another one by then.
+        if action in _CALLS or (action == apsw.SQLITE_READ and one.lower() in _COMPUTED):
+            return "it is not quick"
+        return super()._reason(action, one, two)
+
+
+class QuickReader:
+    """One connection; see the module. For one thread.
+
+    Args:
+        path: Of the file; it is there.
+        cache_mib: Memory for its pages.
+        clock_s: Monotonic seconds.
+
+    Attributes:
+        was_slow: The last read was given up: the statement is none for this reader.
+
+    """
+
+    def __init__(self, path: Path, cache_mib: int, clock_s: Callable[[], float]) -> None:
+        self.was_slow = False
+        self._clock_s = clock_s
+        self._looks = 0
+        self._deadline_s = 0.0
+        self._connection = open_reader(path, cache_mib)
+        self._guard = StoredRowsGuard()
+        self._connection.authorizer = self._guard
+        self._connection.set_progress_handler(self._is_over, _PROGRESS_STEPS)
+        private = private_comment()
+        self._begin, self._end = f"{private}BEGIN", f"{private}ROLLBACK"
+        self._mark = f"{private}SELECT revision FROM {MARK_TABLE}"
+
+    def _is_over(self) -> bool:
+        self._looks += 1
+        if not self._guard.is_on or self._looks <= 1:
+            return False
+        return self._looks > _LOOKS_MAX or self._clock_s() > self._deadline_s
+
+    def read(self, query: SqlQuery) -> SliceReply | None:
+        """Return all rows of a query as of the last commit; None = it is not quick, or fails: a thread says how."""
+        connection, guard = self._connection, self._guard
+        self.was_slow = False
+        guard.begin()
+        try:
+            connection.execute(self._begin)
+            found: Any = connection.execute(self._mark).fetchone()
+            cursor = connection.cursor()
+            columns = heard_columns(cursor)
+            self._looks, self._deadline_s = 0, self._clock_s() + QUICK_S
+            guard.is_on = True
+            try:
+                rows = rows_within(cursor.execute(query.sql, query.parameters), _BYTES_MAX)
+            finally:
+                guard.is_on = False
+                cursor.close(force=True)
+        except (apsw.Error, SqlRefusal, LookupError, TypeError, ValueError) as error:
+            self.was_slow = bool(guard.refusal) or isinstance(error, SqlRefusal | apsw.InterruptError)
+            return None
+        finally:
+            if connection.in_transaction:
+                connection.execute(self._end)
+        return SliceReply(SqlSlice(tuple(columns), rows), 0 if found is None else found[0])
+
+    def close(self) -> None:
+        """Close it."""
+        self._connection.close()
