@@ -21,6 +21,7 @@ from ledger.configuration import options_command
 from ledger.core.entry import Entry
 from ledger.core.metadata import DigestType, LedgerMetadata
 from ledger.errors import LedgerError, UsageError
+from ledger.exit_codes import exit_code
 from ledger.operator_commands import AuditOptions, audited_command, this_operator
 from ledger.options import Option
 from ledger.payload_stream import PayloadSplitter, json_line
@@ -375,4 +376,4 @@ def _run(coroutine: Coroutine[Any, Any, None]) -> None:
         if os.environ.get("RSM_DEBUG"):
             raise
         _note(f"rsm: {' '.join(str(error).split())}")
-        raise typer.Exit(1) from None
+        raise typer.Exit(exit_code(error)) from None

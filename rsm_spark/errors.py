@@ -18,6 +18,7 @@
         * `NoSuchLogError`       there is no log of this name
             * `RenamedLogError`  the log that had it has another one now
             * `PartitionedLogError`  the name is of a partitioned log, and one of its partitions was to be named
+        * `LogExistsError`       there is a log of this name already
         * `CorruptLogError`      an entry or the chain is not what its place demands: the replica stops
         * `ForkedLogError`       the entry does not continue this state's prefix hash: another log's history
         * `MachineVersionError` a newer version of the machine has described the log: upgrade this replica
@@ -26,6 +27,7 @@
         * `ChainConflictError`   the chain was written by somebody else: this leader is deposed
     * `SnapshotError`            a snapshot cannot be written or used
         * `CorruptSnapshotError` its files are not what its manifest says
+        * `NoSuchSnapshotError`  there is none, or none of this revision
         * `SnapshotGoneError`    it is not there any more
         * `UnfitTableError`      rows of a table cannot be those of a typed table in the lake
 """
@@ -46,10 +48,12 @@ __all__ = [
     "InvalidCommandError",
     "InvalidDescriptionError",
     "LogError",
+    "LogExistsError",
     "MachineVersionError",
     "MissingLogError",
     "NoLeaderError",
     "NoSuchLogError",
+    "NoSuchSnapshotError",
     "NotLeaderError",
     "NotReadyError",
     "OutcomeUnknownError",
@@ -210,6 +214,10 @@ class PartitionedLogError(NoSuchLogError):
     """The name is of a partitioned log: what was asked for is done to one of its partitions, which have other names."""
 
 
+class LogExistsError(LogError):
+    """There is a log of this name already; nothing was changed."""
+
+
 class CorruptLogError(LogError):
     """An entry or the chain is not what its place demands: the replica stops and keeps its evidence."""
 
@@ -271,6 +279,10 @@ class SnapshotError(RsmError):
 
 class CorruptSnapshotError(SnapshotError):
     """The files of a snapshot are not what its manifest says."""
+
+
+class NoSuchSnapshotError(SnapshotError):
+    """There is no whole snapshot, or none of this revision."""
 
 
 class SnapshotGoneError(SnapshotError):

@@ -21,6 +21,7 @@ from ledger.bookie.settings import BookieSettings
 from ledger.cluster_options import ProcessOptions
 from ledger.configuration import process_command
 from ledger.errors import LedgerError
+from ledger.exit_codes import exit_code
 from ledger.options import Option
 from ledger.path_units import PATH
 from ledger.readiness import read_readiness
@@ -105,7 +106,7 @@ def _serve(settings: BookieSettings, *, is_json: bool) -> NoReturn:
     except (LedgerError, OSError) as error:
         print(f"rsm bookie: {error}", file=sys.stderr)
         if not is_unreadable(error):
-            raise typer.Exit(1) from error
+            raise typer.Exit(exit_code(error)) from error
         print(_UNREADABLE, file=sys.stderr)
         code = EXIT_STORAGE_FAILED
     raise typer.Exit(code)

@@ -15,6 +15,7 @@ from ledger.audit_lines import Refusals, open_audit_file
 from ledger.cluster_options import ClusterOptions, MetadataOptions, ProcessOptions
 from ledger.configuration import options_command, process_command
 from ledger.errors import LedgerError
+from ledger.exit_codes import exit_code
 from ledger.http.settings import HttpDoorSettings
 from ledger.operator_commands import AuditOptions, audited_command, this_operator
 from ledger.options import Option
@@ -171,4 +172,4 @@ def _end_with(work: Callable[[], Awaitable[None]]) -> None:
         asyncio.run(main())
     except LedgerError as error:
         print(f"rsm autorecovery: {error}", file=sys.stderr)
-        raise typer.Exit(1) from error
+        raise typer.Exit(exit_code(error)) from error

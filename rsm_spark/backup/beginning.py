@@ -36,7 +36,7 @@ from rsm_spark.core.orphans import custom_metadata
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.records import KernelRecord, Record, encode_records
 from rsm_spark.core.seal import KEYED_LEVEL
-from rsm_spark.errors import CorruptSnapshotError, NoSuchLogError
+from rsm_spark.errors import CorruptSnapshotError, LogExistsError, NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
@@ -170,13 +170,13 @@ class StateRestore:
         target = self._target
         known = await self._log_id_of(target.log)
         if known == snapshot.log_id and target.name == target.log:
-            raise BackupError(
+            raise LogExistsError(
                 f"log {target.log}: it is still there, with id {known}: start a replica of it. To begin another log "
                 "with this state, name it (--as NEW)"
             )
         taken = known if target.name == target.log else await self._log_id_of(target.name)
         if taken:
-            raise BackupError(
+            raise LogExistsError(
                 f"log {target.name}: there is one already, with id {taken}, and it is not that of the snapshot, "
                 f"{snapshot.log_id}: restore as another name (--as NEW), or delete it (rsm log delete {target.name})"
             )

@@ -14,6 +14,7 @@ from rsm_spark.backup.manifest import (
     BackupError,
     BackupManifest,
     CorruptBackupError,
+    NoSuchBackupError,
     RetentionError,
     decode_backup,
     encode_backup,
@@ -121,7 +122,8 @@ def choose_backup(
     """Return the backup to use: the one named, else the newest that holds a revision.
 
     Raises:
-        BackupError: There is none.
+        NoSuchBackupError: There is none.
+        BackupError: There are backups of several logs of this name.
 
     """
     found = find_backups(place, log, log_id)
@@ -137,7 +139,7 @@ def choose_backup(
             return manifest
     wanted = f" of name {name}" if name else f" that holds revision {revision}" if revision is not None else ""
     there = ", ".join(f"{one.name} ({one.first_revision} to {one.last_revision})" for one in found.whole[:5])
-    raise BackupError(
+    raise NoSuchBackupError(
         f"{place.shown}: there is no backup of log {log}{wanted}. There are: {there or 'none'}"
         f"{''.join(f'; {line}' for line in found.damaged)}"
     )

@@ -43,7 +43,7 @@ from rsm_spark.core.admission import password_mark
 from rsm_spark.core.chain import ChainLedger, LogChain, LogOrigin, chain_path, encode_chain, log_id_of
 from rsm_spark.core.chain_write import ChainWrite, WriteVerdict
 from rsm_spark.core.envelope import entry_hash
-from rsm_spark.errors import ForkedLogError, LogError, NoLeaderError, NoSuchLogError
+from rsm_spark.errors import ForkedLogError, LogError, LogExistsError, NoLeaderError, NoSuchLogError
 from rsm_spark.log.admin_requests import AdminRequests, RollRequest
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogEntry
@@ -208,7 +208,9 @@ class LogFork:
                     f"log {target.name}: {chain.unfinished} is making it: wait for that, or undo it if the command was "
                     f"killed: rsm log delete {target.name}"
                 )
-            raise LogError(f"log {target.name}: there is one already, with id {chain.log_id}: choose another name")
+            raise LogExistsError(
+                f"log {target.name}: there is one already, with id {chain.log_id}: choose another name"
+            )
         if target.lake is not None:
             check_new_lake(target.name, await asyncio.to_thread(target.lake.manifests))
 
@@ -337,7 +339,7 @@ class LogFork:
         try:
             await store.change([NodeChange(self._path, value, None), NodeChange(self._guard, b"", None)])
         except NodeExistsError as error:
-            raise LogError(f"log {self._target.name}: there is one already: choose another name") from error
+            raise LogExistsError(f"log {self._target.name}: there is one already: choose another name") from error
 
     async def _write(self, chain: LogChain) -> None:
         """Replace the own chain; a reply that is lost is judged by reading it again."""

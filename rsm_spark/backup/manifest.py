@@ -7,6 +7,7 @@
 Files are never changed. A later backup names the files of the one before and adds its own.
 
 * `BackupError`            a `LogError`: a backup cannot be made, or does not hold what was asked of it
+    * `NoSuchBackupError`  there is none that holds it
     * `CorruptBackupError` what lies there is not what the backup must be: cut, swapped, changed, of another history
     * `RetentionError`     a backup was made, but older ones cannot be removed
 """
@@ -39,6 +40,10 @@ _HEX_HASH = re.compile(r"[0-9a-f]{64}")
 
 class BackupError(LogError):
     """A backup cannot be made, or does not hold what was asked of it."""
+
+
+class NoSuchBackupError(BackupError):
+    """There is no backup that holds it."""
 
 
 class CorruptBackupError(BackupError):

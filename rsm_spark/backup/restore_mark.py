@@ -30,7 +30,7 @@ from ledger.errors import (
 from ledger.ports import MetadataStore, NodeChange
 from rsm_spark.backup.manifest import BackupError
 from rsm_spark.core.chain import CHAIN_BYTES_MAX, LogChain, chain_path, check_chain_size, encode_chain
-from rsm_spark.errors import LogError
+from rsm_spark.errors import LogError, LogExistsError
 from rsm_spark.log.deletion import ensure_node
 from rsm_spark.log.former_names import present_name
 from rsm_spark.log.remains import ledgers_of
@@ -94,7 +94,7 @@ class RestoreMark:
                 if await _is_made(self._store, self._root, self._note):
                     break
                 if isinstance(error, NodeExistsError):
-                    raise LogError(f"log {log}: there is one already: choose another name") from error
+                    raise LogExistsError(f"log {log}: there is one already: choose another name") from error
                 raise BackupError(
                     f"log {log}: this command lost its session with the metadata store and was taken for dead: what it "
                     "had written is deleted. Begin again"

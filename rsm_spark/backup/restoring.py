@@ -27,7 +27,7 @@ from rsm_spark.backup.verifying import copied_snapshot, install_snapshot, lackin
 from rsm_spark.core.admission import password_mark
 from rsm_spark.core.chain import LogChain, LogOrigin
 from rsm_spark.core.seal import KeyRing
-from rsm_spark.errors import NoSuchLogError
+from rsm_spark.errors import LogExistsError, NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogEntry
 from rsm_spark.snapshots.local import LocalSnapshots
@@ -182,7 +182,7 @@ class LogRestore:
         target, folder = self._target, self._manifest.folder
         with contextlib.suppress(NoSuchLogError):
             chain, _ = await chains.read()
-            raise BackupError(
+            raise LogExistsError(
                 f"log {target.name}: there is one already, with id {chain.log_id}: restore as another name (--as)"
             )
         if target.lake is not None:

@@ -14,7 +14,7 @@ import typer
 
 from ledger.cluster_options import ClusterOptions
 from ledger.configuration import options_command
-from ledger.errors import LedgerError
+from ledger.errors import LedgerError, RetryableError
 from ledger.operator_commands import AuditOptions, audited_command, this_operator
 from ledger.replication.copies_report import CopiesReport, report_copies
 from ledger.replication.decommission import BookieDecommission, LedgersLeft
@@ -288,7 +288,7 @@ def _end_unless_done(left: LedgersLeft, *, was_awaited: bool) -> None:
         ids = ", ".join(map(str, left.unread[:5]))
         raise LedgerError(f"the metadata of ledgers {ids} are damaged: they may name bookie {left.bookie_id}")
     if was_awaited and left.ledger_ids:
-        raise LedgerError(
+        raise RetryableError(
             f"{len(left.ledger_ids)} ledgers still name bookie {left.bookie_id}, {left.ledger_ids[0]} for one; "
             "`rsm cluster under-replicated` shows who works on them"
         )

@@ -224,7 +224,7 @@ def trim(
 ) -> None:
     """Have the leader trim what may go now, and say why the rest stays.
 
-    Exit code 0 also when nothing may go; 1 if the leader does not answer.
+    Exit code 0 also when nothing may go; 6 if the leader does not answer.
 
     Examples:
         rsm log trim orders --dry-run

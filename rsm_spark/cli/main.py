@@ -4,7 +4,8 @@ A sub-command is an entry point of the group `rsm_spark.commands`: a `typer.Type
 function becomes a command. Nothing here imports them, so that `rsm --help` is quick and works whatever extras
 are installed.
 
-Exit codes: 0 done, 1 an error that one line on standard error tells, 2 wrong usage, 130 interrupted.
+Exit codes: 0 done, 130 interrupted; an error is one line on standard error, and `ledger.exit_codes` has the code of its
+kind: 1 other, 2 wrong usage, 4 not found, 5 refused, 6 unavailable, 7 conflict.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ledger.errors import LedgerError
+from ledger.exit_codes import exit_code
 from rsm_spark.cli.extras import is_of_an_extra, say_missing
 from rsm_spark.errors import RsmError
 from rsm_spark.own_packages import hidden_package
@@ -157,7 +159,7 @@ def _end(error: BaseException) -> None:
     if os.environ.get("RSM_DEBUG"):
         raise error
     sys.stderr.write(f"rsm: {' '.join(message.split())}\n")
-    sys.exit(1)
+    sys.exit(exit_code(error))
 
 
 def _print_version(wanted: bool) -> None:

@@ -24,7 +24,7 @@ from rsm_spark.cli.snapshot_source import (
     open_store,
 )
 from rsm_spark.cli.terminal import LogsOptions, print_json, run
-from rsm_spark.errors import CorruptSnapshotError, MissingLogError, SnapshotError
+from rsm_spark.errors import CorruptSnapshotError, MissingLogError, NoSuchSnapshotError, SnapshotError
 from rsm_spark.object_stores.storage_options import StorageFile
 from rsm_spark.runtime.snapshot_proof import checkpoint_difference
 from rsm_spark.snapshots.manifest import SnapshotManifest
@@ -235,7 +235,7 @@ def _chosen(holdings: list[Holding], revision: int | None) -> list[tuple[str, Sn
     """Return the snapshot of a revision, or the newest, of each place that has it.
 
     Raises:
-        SnapshotError: Nobody has it.
+        NoSuchSnapshotError: Nobody has it.
 
     """
     found = [(one.place, next((m for m in one.manifests if revision in (None, m.revision)), None)) for one in holdings]
@@ -245,7 +245,7 @@ def _chosen(holdings: list[Holding], revision: int | None) -> list[tuple[str, Sn
     places = ", ".join(one.place for one in holdings) or "no replica that runs"
     known = sorted({m.revision for one in holdings for m in one.manifests})
     reasons = [line for one in holdings for line in ([one.error] if one.error else one.damaged)]
-    raise SnapshotError(
+    raise NoSuchSnapshotError(
         f"no whole snapshot{'' if revision is None else f' of revision {revision}'} in: {places}; there are: "
         f"{', '.join(map(str, known)) or 'none'}{''.join(f'; {line}' for line in reasons)}"
     )

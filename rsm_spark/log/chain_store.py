@@ -17,7 +17,7 @@ from rsm_spark.core.chain import (
     encode_chain,
 )
 from rsm_spark.core.partition_layout import layout_path, partition_log
-from rsm_spark.errors import LogError, NoSuchLogError, PartitionedLogError, RenamedLogError
+from rsm_spark.errors import LogExistsError, NoSuchLogError, PartitionedLogError, RenamedLogError
 from rsm_spark.log.former_names import former_name, present_name
 
 
@@ -67,11 +67,11 @@ class ChainStore:
         value = encode_chain(chain)
         check_chain_size(value, len(chain.ledgers), CHAIN_BYTES_MAX, log_name=self.log_name)
         if await self._store.exists(layout_path(self.log_name, self._rsm_root)) is not None:
-            raise LogError(f"log {self.log_name}: there is a partitioned one already: choose another name")
+            raise LogExistsError(f"log {self.log_name}: there is a partitioned one already: choose another name")
         try:
             await self._store.create(self._path, value, parents=True)
         except NodeExistsError as error:
-            raise LogError(f"log {self.log_name}: there is one already: choose another name") from error
+            raise LogExistsError(f"log {self.log_name}: there is one already: choose another name") from error
 
     async def read(self, *, watch: Watcher | None = None, sync: bool = True) -> tuple[LogChain, int]:
         """Return the chain and its version.

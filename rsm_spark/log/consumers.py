@@ -12,6 +12,7 @@
    written it.
 
 * `ConsumerError`        an `RsmError`: a wish about consumers that cannot be done
+* `NoSuchConsumerError`  a `ConsumerError`: there is none of this name
 * `ConsumerTakenError`   a `ConsumerError`: another reader has registered under the name
 """
 
@@ -48,6 +49,10 @@ _UNBOUNDED = 2**63 - 1
 
 class ConsumerError(RsmError):
     """A wish about consumers that cannot be done."""
+
+
+class NoSuchConsumerError(ConsumerError):
+    """There is no consumer of this name."""
 
 
 class ConsumerTakenError(ConsumerError):
@@ -266,7 +271,7 @@ class LogConsumers:
         """Let go of all that a consumer holds.
 
         Raises:
-            ConsumerError: There is none of this name.
+            NoSuchConsumerError: There is none of this name.
             MetadataError: The metadata store cannot be asked; it may be gone.
 
         """
@@ -274,7 +279,7 @@ class LogConsumers:
             await self._store.delete(self._checked(name))
         except NoNodeError:
             known = ", ".join(await self._names()) or "none"
-            raise ConsumerError(f"there is no consumer {name} (known: {known[:_TEXT_MAX]})") from None
+            raise NoSuchConsumerError(f"there is no consumer {name} (known: {known[:_TEXT_MAX]})") from None
 
     # ---- for leader and operators
 

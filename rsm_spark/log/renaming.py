@@ -14,7 +14,7 @@ import msgspec
 from ledger.errors import BadVersionError, MetadataUnavailableError, NodeExistsError, NoNodeError
 from ledger.ports import MetadataStore, NodeChange
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT, LogChain, chain_path, decode_chain, service_path
-from rsm_spark.errors import ChainConflictError, LogError, NoSuchLogError
+from rsm_spark.errors import ChainConflictError, LogError, LogExistsError, NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.deletion import delete_tree, ensure_node
 from rsm_spark.log.discovery import Discovery
@@ -141,7 +141,7 @@ async def _check(store: MetadataStore, log: str, new_name: str, chain: LogChain,
         await is_partitioned(store, new_name, rsm_root)
         or await store.exists(chain_path(new_name, rsm_root)) is not None
     ):
-        raise LogError(f"log {new_name}: there is one already: choose another name; log {log} was not renamed")
+        raise LogExistsError(f"log {new_name}: there is one already: choose another name; log {log} was not renamed")
     for place, reason in (
         ("deleting", f"a deletion of it was cut off: finish that with rsm log delete {log}"),
         ("making", "the restore that made it, or one that looks after restores, is not done: rsm backup create"),

@@ -27,6 +27,7 @@ from rsm_spark.core.records import FORMAT_LEVEL
 from rsm_spark.errors import (
     CorruptLogError,
     LogError,
+    LogExistsError,
     NoSuchLogError,
     PartitionedLogError,
     RenamedLogError,
@@ -174,7 +175,7 @@ class LogNames:
             ])  # fmt: skip
         except NodeExistsError:
             if not exist_ok:
-                raise LogError(f"log {log}: there is one already: choose another name") from None
+                raise LogExistsError(f"log {log}: there is one already: choose another name") from None
             await self._context(log)  # Is it a plain one?
 
     async def _create_partitioned(self, log: str, partitions: int, policy: LogPolicy, *, exist_ok: bool) -> None:

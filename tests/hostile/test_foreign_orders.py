@@ -55,7 +55,7 @@ async def _attack(replicas: Stores, folder: Path, work: Work) -> None:
     other.write_text("digest:stranger:guessed\n")
     for environment in (dict(os.environ), {**os.environ, _LOGIN: str(other)}):
         code, said = await asyncio.to_thread(_raise, replicas, environment, "--force")
-        assert code == 1
+        assert code == 5
         assert "does not let us" in said
         assert _LOGIN in said
         work.add()

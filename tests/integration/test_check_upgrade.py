@@ -112,7 +112,7 @@ async def test_the_next_version_folds_the_log_before_it_is_rolled(cluster: DevCl
         elsewhere = await _check(cluster, log, "next_bank:Next", Path("/"), "--module-path", str(tmp_path))
         assert elsewhere == (code, found, said)
         code, _, said = await _check(cluster, log, "next_bank:Next", tmp_path, "--module-path", "nowhere")
-        assert (code, "there is no folder nowhere to look for next_bank in" in said) == (1, True)
+        assert (code, "there is no folder nowhere to look for next_bank in" in said) == (2, True)
 
         code, _, said = await _check(cluster, log, "next_bank:Other", tmp_path)
         assert code == 1
@@ -125,12 +125,12 @@ async def test_the_next_version_folds_the_log_before_it_is_rolled(cluster: DevCl
         assert "Traceback" not in said
 
         code, _, said = await _check(cluster, log, "next_bank:nothing", tmp_path)
-        assert code == 1
+        assert code == 2
         assert "is no state machine, but a int" in said
 
         assert await ChainStore(client.store, log).read() == before, "nothing was written"
         missing = f"none-{os.urandom(4).hex()}"
         code, _, said = await _check(cluster, missing, "next_bank:Next", tmp_path)
-        assert code == 1
+        assert code == 4
         assert missing in said
         assert missing not in await client.store.children("/rsm/logs"), "a name that is none is no log now"

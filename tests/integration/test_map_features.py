@@ -49,7 +49,7 @@ async def test_the_command_line_does_what_the_map_does(cluster: DevCluster, uniq
         code, (done,), _ = await rsm_map(uri, log, "txn", given=move)
         assert (code, done["succeeded"], done["results"][2]["value"]) == (0, True, "7")
         code, (done,), _ = await rsm_map(uri, log, "txn", given=move)
-        assert (code, done["succeeded"], done["results"][0]["value"]) == (1, False, "7")
+        assert (code, done["succeeded"], done["results"][0]["value"]) == (7, False, "7")
         code, _, errors = await rsm_map(uri, log, "txn", given='{"than": []}')
         assert code == 1
         assert "did you mean 'then'" in errors
@@ -61,7 +61,7 @@ async def test_the_command_line_does_what_the_map_does(cluster: DevCluster, uniq
         assert (await rsm_map(uri, log, "lease", "list"))[1][0]["keys"] == 1
         assert (await rsm_map(uri, log, "lease", "keep", lease))[0] == 0
         assert (await rsm_map(uri, log, "lease", "revoke", lease))[1][0]["keys"] == 1
-        assert (await rsm_map(uri, log, "lease", "show", lease))[0] == 1
+        assert (await rsm_map(uri, log, "lease", "show", lease))[0] == 4
         assert (await rsm_map(uri, log, "put", "t", "1", "--ttl-ms", "300"))[0] == 0
         _, changes, _ = await rsm_map(uri, log, "watch", "--from", "1", "--limit", "7", "--old-values")
         assert [(one["kind"], one["key"]) for one in changes] == [

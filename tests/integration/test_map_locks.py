@@ -115,7 +115,7 @@ async def test_commands_run_while_a_lock_is_held(cluster: DevCluster, unique_nam
 
     with stores(uri, log, tmp_path) as replicas:
         await asyncio.to_thread(replicas.start, "a")
-        assert lock("jobs/a", "--show").returncode == 1
+        assert lock("jobs/a", "--show").returncode == 4
         said = lock("jobs/a", "--value", "me", "--", "sh", "-c", "echo token $RSM_LOCK_TOKEN; exit 3")
         assert said.returncode == 3
         assert int(said.stdout.removeprefix("token ")) > 0

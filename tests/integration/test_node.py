@@ -149,9 +149,9 @@ def test_a_file_that_names_what_is_not_there_is_refused_before_anything_starts(t
     for words in ("run", "check"):
         command = [sys.executable, "-m", "rsm_spark", "node", words, "--config", str(tmp_path / "node.toml")]
         said = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert (said.returncode, said.stdout) == (1, "")
+        assert (said.returncode, said.stdout) == (2, "")
         assert said.stderr.startswith("rsm: ")
         assert "there is no file" in said.stderr
     (tmp_path / "bookie.toml").write_text("prot = 1\n")
     said = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (said.returncode, "did you mean 'port'" in said.stderr) == (1, True)
+    assert (said.returncode, "did you mean 'port'" in said.stderr) == (2, True)

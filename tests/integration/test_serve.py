@@ -41,7 +41,7 @@ async def test_a_machine_of_ones_own_is_served_called_and_handed_over(
         assert (code, asked["reply"]) == (0, "2")
         assert asked["revision"] >= said["revision"]
         code, said = run_cli(uri, "call", "--list", "--log", log)
-        assert (code, said) == (1, [])  # It has no typed commands.
+        assert (code, said) == (2, [])  # It has no typed commands.
         (left,) = replicas.alive.values()
         code, (status,) = run_cli(uri, "status", "--log", log)
         assert code == 0
@@ -109,6 +109,6 @@ async def test_what_is_no_machine_is_refused_in_one_line(machine: str, fault: st
         capture_output=True, text=True, timeout=60, check=False,
         cwd=Path(__file__).parents[2] if machine.startswith("examples") else tmp_path,
     )  # fmt: skip
-    assert (ended.returncode, ended.stdout) == (1, "")
+    assert (ended.returncode, ended.stdout) == (2, "")
     assert len(ended.stderr.splitlines()) == 1
     assert fault in ended.stderr

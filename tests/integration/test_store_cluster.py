@@ -210,8 +210,8 @@ def _command_line(uri: str, log: str) -> None:
     written = put["revision"]
     numbers = {"revision": written, "create_revision": written, "version": 1}
     assert map_cli("get", "a") == (0, [{"key": "a", "found": True, "value": "1", **numbers}])
-    assert map_cli("get", "b") == (1, [{"key": "b", "found": False}])
-    assert map_cli("cas", "a", "2", "--expect", "0")[0] == 1
+    assert map_cli("get", "b") == (4, [{"key": "b", "found": False}])
+    assert map_cli("cas", "a", "2", "--expect", "0")[0] == 7
     assert map_cli("cas", "a", "2", "--expect", "1")[0] == 0
     assert [row["key"] for row in map_cli("scan")[1]] == ["a"]
     assert [sorted(row) for row in map_cli("scan", "--keys-only")[1]] == [
@@ -219,7 +219,7 @@ def _command_line(uri: str, log: str) -> None:
     ]
     assert map_cli("scan", "--count", "--prefix", "a") == (0, [{"count": 1}])
     assert map_cli("scan", "--count", "--prefix", "b") == (0, [{"count": 0}])
-    assert map_cli("scan", "--count", "--limit", "3")[0] == 1
+    assert map_cli("scan", "--count", "--limit", "3")[0] == 2
     assert map_cli("delete", "a")[1][0]["deleted"]
     assert log in [one["log"] for one in run_cli(uri, "log", "list")[1]]
     code, (status,) = run_cli(uri, "status", "--log", log)

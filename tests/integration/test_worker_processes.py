@@ -292,7 +292,7 @@ async def test_of_two_workers_of_one_name_the_newer_one_works_and_the_older_one_
             await older.wait_ready()
             with started(tmp_path, "same", *options) as newer:
                 await newer.wait_ready()
-                assert await older.wait_ended() == 1
+                assert await older.wait_ended() == 2
                 assert "another process works as 'same' now" in older.errors()
                 (task_id,) = await submit(broker, TaskSpec("note", str(tmp_path / "file").encode()))
                 assert (await ended(broker, task_id)).status == TaskStatus.FINISHED

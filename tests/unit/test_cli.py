@@ -76,18 +76,18 @@ def test_a_typer_app_with_one_command_is_still_a_group(
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "code"),
     [
-        NoSuchLedgerError("ledger 17: not there"),
-        NoLeaderError("ledger 17: not there"),
-        ExceptionGroup("tasks", [ExceptionGroup("more", [NoSuchLedgerError("ledger 17: not there")])]),
+        (NoSuchLedgerError("ledger 17: not there"), 4),
+        (NoLeaderError("ledger 17: not there"), 6),
+        (ExceptionGroup("tasks", [ExceptionGroup("more", [NoSuchLedgerError("ledger 17: not there")])]), 4),
     ],
     ids=["ledger", "state-machine", "task-group"],
 )
-def test_an_error_of_ours_is_one_line_and_exit_code_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+def test_an_error_of_ours_is_one_line_and_the_exit_code_of_its_kind(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int
 ) -> None:
-    assert _run(monkeypatch, _raising(error)) == 1
+    assert _run(monkeypatch, _raising(error)) == code
     assert capsys.readouterr().err == "rsm: ledger 17: not there\n"
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ledger.configuration import options_command
+from ledger.exit_codes import ExitCode
 from rsm_spark.cli.terminal import print_json, print_result, run
 from rsm_spark.map.cli.connection import MapOptions
 
@@ -45,7 +46,7 @@ def keep(
     lease: _Lease,
     at: MapOptions,
 ) -> None:
-    """Give a lease its full time again, once; exit code 1 if it has ended.
+    """Give a lease its full time again, once; exit code 4 if it has ended.
 
     Examples:
         rsm map lease keep 17 --log workers
@@ -88,7 +89,7 @@ def revoke(
     lease: _Lease,
     at: MapOptions,
 ) -> None:
-    """End a lease now, and remove its keys; exit code 1 if it had ended before.
+    """End a lease now, and remove its keys; exit code 4 if it had ended before.
 
     Examples:
         rsm map lease revoke 17 --log workers
@@ -104,7 +105,7 @@ def show(
     lease: _Lease,
     at: MapOptions,
 ) -> None:
-    """Show a lease; exit code 1 if it has ended.
+    """Show a lease; exit code 4 if it has ended.
 
     Examples:
         rsm map lease show 17 --log workers
@@ -139,4 +140,4 @@ def _tell(log: str, lease: int, *, is_there: bool, json: bool, told: dict[str, A
     if not is_there:
         if not json:
             typer.echo(f"rsm: log {log}: there is no lease {lease}: it has ended, or was never granted", err=True)
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NOT_FOUND)

@@ -8,6 +8,7 @@ import typer
 
 from ledger.configuration import options_command
 from ledger.errors import UsageError
+from ledger.exit_codes import ExitCode
 from rsm_spark.cli.terminal import key_bytes, print_result, run
 from rsm_spark.map.cli.child_command import run_child
 from rsm_spark.map.cli.connection import MapOptions
@@ -23,7 +24,7 @@ def lock(
         int, typer.Option("--ttl-ms", min=1_000, help="The lock goes to the next one after so long a silence.")
     ] = 10_000,
     value: Annotated[str, typer.Option("--value", help="Told to others who ask for the holder.")] = "",
-    show: Annotated[bool, typer.Option("--show", help="Say who holds it; exit code 1 if nobody does.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Say who holds it; exit code 4 if nobody does.")] = False,
 ) -> None:
     """Wait for a lock, run a command while it is held, and end with the command's exit code.
 
@@ -55,7 +56,7 @@ def lock(
 def _show(at: MapOptions, name: str, holder: LockHolder | None) -> None:
     if holder is None:
         print_result(at.json, {"lock": name, "held": False}, f"nobody holds {name}")
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NOT_FOUND)
     value = holder.value.decode(errors="replace")
     told = {"lock": name, "held": True, "value": value, "token": holder.token}
     print_result(at.json, told, f"{value or '?'} holds {name}, token {holder.token}")

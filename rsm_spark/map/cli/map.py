@@ -9,6 +9,7 @@ import typer
 
 from ledger.configuration import options_command
 from ledger.errors import UsageError
+from ledger.exit_codes import ExitCode
 from rsm_spark.cli.terminal import KeyArgument, key_bytes, print_json, print_result, run
 from rsm_spark.map.cli import barrier as map_barrier_cli
 from rsm_spark.map.cli import lease as map_lease_cli
@@ -92,7 +93,7 @@ def cas(
     expect_revision: Annotated[int | None, typer.Option("--expect-revision", help="Or its mod revision.")] = None,
     absent: Annotated[bool, typer.Option("--absent", help="Or that there is no such key.")] = False,
 ) -> None:
-    """Compare and set: write a key only if it is as expected; exit code 1 if it is not.
+    """Compare and set: write a key only if it is as expected; exit code 7 if it is not.
 
     Examples:
         rsm map cas lock mine --absent --log locks
@@ -120,7 +121,7 @@ def cas(
         found = f"its mod revision is {result.revision}" if result.revision else "there is no such key"
         typer.echo(f"rsm: log {at.log}: {key!r} is not as expected: {found}", err=True)
     if not result.succeeded:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.CONFLICT)
 
 
 @app.command()

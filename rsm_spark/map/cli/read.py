@@ -11,6 +11,7 @@ import typer
 
 from ledger.configuration import options_command
 from ledger.errors import UsageError
+from ledger.exit_codes import ExitCode
 from rsm_spark.cli.copying import StorageFileOption
 from rsm_spark.cli.terminal import KeyArgument, key_bytes, print_json, print_result, run, shown
 from rsm_spark.core.freshness import STALE, Freshness, bounded
@@ -46,7 +47,7 @@ def get(
     stale: _Stale = False,
     max_lag_ms: _MaxLag = None,
 ) -> None:
-    """Print the value of a key, byte for byte; exit code 1 if there is no such key.
+    """Print the value of a key, byte for byte; exit code 4 if there is no such key.
 
     Examples:
         rsm map get order/1 --log orders
@@ -78,7 +79,7 @@ def get(
     else:
         typer.echo(f"rsm: log {at.log}: there is no key {key!r}", err=True)
     if found is None:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NOT_FOUND)
 
 
 @options_command
@@ -137,7 +138,7 @@ def ttl(
     key: KeyArgument,
     at: MapOptions,
 ) -> None:
-    """Say how long a key lives; exit code 1 if there is no such key.
+    """Say how long a key lives; exit code 4 if there is no such key.
 
     Examples:
         rsm map ttl session/7 --log web
@@ -148,7 +149,7 @@ def ttl(
         if at.json:
             print_json({"key": key, "found": False})
         typer.echo(f"rsm: log {at.log}: there is no key {key!r}", err=True)
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.NOT_FOUND)
     ends_ms = found.since_ms + found.ttl_ms if found.ttl_ms else None
     if at.json:
         print_json({"key": key, "found": True, "ttl_ms": found.ttl_ms, "ends_ms": ends_ms, "lease": found.lease})

@@ -15,6 +15,7 @@ import typer
 
 from ledger.configuration import options_command
 from ledger.errors import UsageError
+from ledger.exit_codes import ExitCode
 from rsm_spark.cli.terminal import print_json, shown
 from rsm_spark.map import messages as m
 from rsm_spark.map.cli.connection import MapOptions
@@ -37,7 +38,7 @@ def txn(
         Path | None, typer.Option("--file", help="Read it from this file, not from standard input.")
     ] = None,
 ) -> None:
-    """Do several things at once, or others, or nothing; exit code 1 if the comparisons did not hold.
+    """Do several things at once, or others, or nothing; exit code 7 if the comparisons did not hold.
 
     The transaction is JSON: {"if": [comparison, ...], "then": [operation, ...], "else": [operation, ...]}, each part
     may be left out. A comparison has "key" and one of "value", "revision", "create_revision", "version", "exists";
@@ -67,7 +68,7 @@ def txn(
         for one in results:
             typer.echo("  " + ", ".join(f"{name} {value}" for name, value in one.items()))
     if not result.succeeded:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.CONFLICT)
 
 
 def transaction_of(text: bytes) -> tuple[list[m.Compare], list[m.Operation], list[m.Operation]]:

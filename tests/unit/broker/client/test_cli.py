@@ -68,7 +68,7 @@ def test_a_result_is_waited_for_and_written_as_it_is(served: ServedBroker, rsm: 
 def test_waiting_ends_at_its_limit_with_an_error_of_one_line(served: ServedBroker, rsm: _Rsm) -> None:
     task_id = int(rsm("task", "submit", "mail"))
     rsm("task", "wait", task_id, "--for", "0.05")
-    assert rsm.exit_code == 1
+    assert rsm.exit_code == 6
     assert f"rsm: task {task_id} is waiting after" in rsm.error
 
 
@@ -79,7 +79,7 @@ def test_whoever_waits_hears_why_a_task_does_not_begin(
     monkeypatch.setattr(task_wait, "_LOOK_S", 0.05)
     monkeypatch.setattr(task_wait, "_LATER_LOOK_S", 0.05)
     assert rsm("task", "submit", "mail", "--wait", "--for", "0.5") == ""
-    assert rsm.exit_code == 1
+    assert rsm.exit_code == 6
     why = "3 of 3 run"
     assert f"is waiting: {why}" in rsm.error
     assert rsm.error.count("is waiting:") == 1  # The same reason is told once.
