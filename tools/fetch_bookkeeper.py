@@ -2,7 +2,8 @@
 
 `tools/bookkeeper.lock` names each JAR: its sha256, organisation, name, version and, where there is one, classifier.
 What bookies and clients load, no more: no RocksDB, no native TLS. `tools/distributedlog.lock` does the same for the
-writer of Apache DistributedLog, and a bench beside it. Ivy, which pyspark ships, fetches them from its
+writer of Apache DistributedLog, and a bench beside it; `tools/distributedlog_tests.lock` for what its own tests need
+more than that. Ivy, which pyspark ships, fetches them from its
 default repository; the folder gets its name only when every hash fits, so it is whole or absent.
 
     .venv/bin/python tools/fetch_bookkeeper.py
@@ -29,10 +30,19 @@ from xml.sax.saxutils import quoteattr
 from ledger.zookeeper_server.errors import JavaError
 from ledger.zookeeper_server.java import find_java
 
-__all__ = ["DISTRIBUTEDLOG_LOCK", "Jar", "FetchError", "cache_dir", "ensure_jars", "locked_jars"]
+__all__ = [
+    "DISTRIBUTEDLOG_LOCK",
+    "DISTRIBUTEDLOG_TESTS_LOCK",
+    "Jar",
+    "FetchError",
+    "cache_dir",
+    "ensure_jars",
+    "locked_jars",
+]
 
 _LOCK = Path(__file__).with_name("bookkeeper.lock")
 DISTRIBUTEDLOG_LOCK = Path(__file__).with_name("distributedlog.lock")
+DISTRIBUTEDLOG_TESTS_LOCK = Path(__file__).with_name("distributedlog_tests.lock")
 _FETCH_S_MAX = 900
 
 
