@@ -21,6 +21,7 @@ from rsm_spark.cli.log_delete import delete
 from rsm_spark.cli.log_detach import detach
 from rsm_spark.cli.log_fork import fork
 from rsm_spark.cli.log_key import app as key_app
+from rsm_spark.cli.log_leaders import leaders
 from rsm_spark.cli.log_partitions import list_partitioned, show_partitioned
 from rsm_spark.cli.log_plain import append, create, grow, tail, truncate
 from rsm_spark.cli.log_proof import quarantine, verify
@@ -56,6 +57,7 @@ app.command()(grow)
 app.command()(tail)
 app.command()(truncate)
 app.command()(serve)
+app.command()(leaders)
 app.command()(verify)
 app.command()(quarantine)
 app.command()(delete)

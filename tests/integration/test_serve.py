@@ -43,6 +43,15 @@ async def test_a_machine_of_ones_own_is_served_called_and_handed_over(
         code, said = run_cli(uri, "call", "--list", "--log", log)
         assert (code, said) == (2, [])  # It has no typed commands.
         (left,) = replicas.alive.values()
+        code, led = run_cli(uri, "log", "leaders", log)
+        assert (code, led[0]["change"], led[0]["first_revision"]) == (0, "first", 1)
+        assert [one["replica_id"] for one in led[-2:]] == [leader.replica_id, left.replica_id]
+        assert (led[-1]["change"], led[-1]["last_revision"]) == ("another-replica", None)
+        assert led[-2]["last_revision"] == led[-1]["first_revision"] - 1
+        assert led[-2]["epoch"] < led[-1]["epoch"]
+        assert led[-2]["since_ms"] <= led[-2]["last_entry_ms"]
+        assert led[-2]["incarnation"] != led[-1]["incarnation"]
+        assert run_cli(uri, "log", "leaders", log, "--limit", "1")[1] == led[-1:]
         code, (status,) = run_cli(uri, "status", "--log", log)
         assert code == 0
         assert left.replica_id in json.dumps(status)
