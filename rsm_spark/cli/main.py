@@ -63,6 +63,7 @@ _SUMMARIES = {
     "log": "List, describe and print replicated logs.",
     "audit": "Show who changed rights, code, holds or a log, from the log itself.",
     "snapshot": "List, describe and verify snapshots.",
+    "lake": "List the typed tables that a lake has of a log's state.",
     "backup": "Copy logs elsewhere, verify the copies, make a log of one again.",
     "status": "Show leader, replicas and lag.",
     "monitoring": "Show or copy rules of Prometheus and dashboards of Grafana.",
