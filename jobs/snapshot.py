@@ -7,7 +7,9 @@ The log is read, its hash chain checked, the state folded by Spark and compared 
 logged; the executors write the rows, so the lake must be a place that all of them reach. If the beginning of the log
 has been trimmed, the fold begins with the lake's newest snapshot that the log continues. A replica that names the same
 lake boots from the snapshot, without a JVM. Run again, it writes nothing new. With --at-checkpoint, jobs/verify.py can
-have the leader log the snapshot as verified, so that it counts when ledgers are trimmed.
+have the leader log the snapshot as verified, so that it counts when ledgers are trimmed. Typed tables are not written
+here: they are made table by table in one process, and the files of this job hold rows of all tables side by side. The
+next snapshot that a replica with this lake writes brings them.
 
 Standard output: one JSON line. Exit codes: 0 = written (or there already), 1 = failed, 2 = wrong arguments.
 """

@@ -45,7 +45,7 @@ class LakeTablesOptions(LogsOptions, frozen=True, kw_only=True):
     lake: Annotated[str | None, Option("Folder or URI of the lake.", metavar="PATH", shown="must be given")] = None
     storage_options_file: StorageFile = None
     at_revision: Annotated[
-        int | None, Option("Only the versions that hold this revision.", metavar="REV", shown="all", ge=0)
+        int | None, Option("Only the newest versions up to this revision.", metavar="REV", shown="all", ge=0)
     ] = None
 
     def opened(self, log: str) -> LakeSnapshots:
@@ -82,7 +82,6 @@ def tables(
         rsm lake tables orders --lake s3://bucket/lake --storage-options-file s3.json --at-revision 120345 --json
 
     """
-
     lake = of.opened(log)
 
     async def _tables() -> tuple[str, list[TableVersion]]:
