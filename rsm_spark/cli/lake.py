@@ -12,7 +12,7 @@ from ledger.configuration import options_command
 from ledger.errors import UsageError
 from ledger.options import Option
 from rsm_spark.cli.terminal import LogArgument, LogsOptions, print_json, print_rows, printable, run
-from rsm_spark.errors import SnapshotError
+from rsm_spark.errors import NoSuchSnapshotError
 from rsm_spark.object_stores.storage_options import StorageFile, checked_uri, read_storage_options, shown_uri
 from rsm_spark.runtime.lake_names import follow_renames
 from rsm_spark.snapshots.pace import no_pace
@@ -40,7 +40,7 @@ def _lake() -> None:
 
 
 class LakeTablesOptions(LogsOptions, frozen=True, kw_only=True):
-    """Where the lake is; with the metadata store's address a log that was renamed is found too."""
+    """Place of the lake; with the metadata store's address a log that was renamed is found too."""
 
     lake: Annotated[str | None, Option("Folder or URI of the lake.", metavar="PATH", shown="must be given")] = None
     storage_options_file: StorageFile = None
@@ -101,19 +101,20 @@ def _found(lake: LakeSnapshots, log: str, at_revision: int | None) -> list[Table
     """Return the tables that are asked for.
 
     Raises:
-        SnapshotError: There are none, or the lake cannot be read.
+        NoSuchSnapshotError: There are none.
+        SnapshotError: The lake cannot be read.
 
     """
     versions = lake.tables.versions()
     if not versions:
-        raise SnapshotError(_why_none(lake, log))
+        raise NoSuchSnapshotError(_why_none(lake, log))
     if at_revision is None:
         return versions
     revision = max((one.revision for one in versions if one.revision <= at_revision), default=None)
     if revision is None:
         known = sorted({one.revision for one in versions})
         more = f" and {len(known) - _NAMED_MAX:,} newer ones" if len(known) > _NAMED_MAX else ""
-        raise SnapshotError(
+        raise NoSuchSnapshotError(
             f"{shown_uri(lake.tables.place)}: no typed tables are of revision {at_revision} or an older one; there "
             f"are those of {', '.join(map(str, known[:_NAMED_MAX]))}{more}. For an older state read the log: "
             f"format('ledger_state') with asOfRevision"

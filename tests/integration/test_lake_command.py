@@ -30,9 +30,9 @@ def asked(*arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def refused(*arguments: str) -> str:
+def refused(expected: int, *arguments: str) -> str:
     code, out, errors = asked(*arguments)
-    assert code != 0
+    assert code == expected, errors
     assert out == ""
     return " ".join(errors.split())
 
@@ -76,17 +76,17 @@ def test_versions_revisions_and_problems_are_listed(tmp_path: Path) -> None:
 
 def test_what_is_not_there_is_one_line(tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")
-    assert "name the lake (--lake)" in refused("shop")
-    assert f"{lake}: there is no such folder" in refused("shop", "--lake", lake)
+    assert "name the lake (--lake)" in refused(2, "shop")
+    assert f"{lake}: there is no such folder" in refused(2, "shop", "--lake", lake)
     filled(lake)
-    assert "neither snapshots nor typed tables of a log shops" in refused("shops", "--lake", lake)
-    assert "there are those of 10, 20, 30" in refused("shop", "--lake", lake, "--at-revision", "9")
+    assert "neither snapshots nor typed tables of a log shops" in refused(4, "shops", "--lake", lake)
+    assert "there are those of 10, 20, 30" in refused(4, "shop", "--lake", lake, "--at-revision", "9")
     bare = LakeSnapshots(lake_place(lake, "bare"))
     bare.write(manifest_at(7), [])
-    assert "no typed tables of log bare yet, and a snapshot of revision 7" in refused("bare", "--lake", lake)
+    assert "no typed tables of log bare yet, and a snapshot of revision 7" in refused(4, "bare", "--lake", lake)
     log = next((tmp_path / "lake" / "shop" / "_tables" / "_revisions" / "_delta_log").glob("*0.json"))
     log.write_text("{")
-    assert "it cannot be read" in refused("shop", "--lake", lake)
+    assert "it cannot be read" in refused(1, "shop", "--lake", lake)
 
 
 def test_tables_in_a_bucket_need_its_options(bucket: Bucket, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_tables_in_a_bucket_need_its_options(bucket: Bucket, tmp_path: Path) -> 
     code, out, _ = asked("shop", *given, "--at-revision", "25", "--json")
     assert code == 0
     assert {one["table"]: one["version"] for one in json.loads(out)["tables"]} == {"notes": 0, "orders": 1}
-    told = refused("shops", *given) + refused("shop", "--lake", lake.replace("s3://", "s3://me:secret@"))
+    told = refused(4, "shops", *given) + refused(2, "shop", "--lake", lake.replace("s3://", "s3://me:secret@"))
     assert "neither snapshots nor typed tables of a log shops" in told
     assert "the address holds a secret" in told
     assert not [secret for secret in SECRETS if secret in told]
