@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 from rsm_spark.client.leader_finder import FoundReplica
 from rsm_spark.client.replica_connection import ReplicaConnection
@@ -50,6 +50,24 @@ class _Link:
         self.uses = 0
 
 
+class _LinkUse(AbstractAsyncContextManager[ServiceClient]):
+    """A link while something is under way on it; there is one for each command, so it is no generator."""
+
+    __slots__ = ("_link", "_links", "_owner")
+
+    def __init__(self, links: LeaderLinks, owner: str) -> None:
+        self._links = links
+        self._owner = owner
+
+    async def __aenter__(self) -> ServiceClient:
+        self._link = self._links._link(self._owner)
+        self._link.uses += 1
+        return self._link.client
+
+    async def __aexit__(self, *_: object) -> None:
+        self._link.uses -= 1
+
+
 class LeaderLinks:
     """See the module.
 
@@ -66,15 +84,9 @@ class LeaderLinks:
         self._links: OrderedDict[str, _Link] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
-    @asynccontextmanager
-    async def of(self, owner: str) -> AsyncIterator[ServiceClient]:
+    def of(self, owner: str) -> AbstractAsyncContextManager[ServiceClient]:
         """Have the client of a caller while something is under way; "" = everybody's."""
-        link = self._link(owner)
-        link.uses += 1
-        try:
-            yield link.client
-        finally:
-            link.uses -= 1
+        return _LinkUse(self, owner)
 
     def _link(self, owner: str) -> _Link:
         found = self._links.get(owner)
