@@ -124,8 +124,7 @@ class CommandStream:
         commands: list[Operation] = []
         opens = False
         if self._is_open:
-            if sum(1 for message in self._messages.values() if message.commands) < self._limits.writes_in_flight_max:
-                commands, room_bytes = self._take_commands(room, room_bytes)
+            commands, room_bytes = self._take_commands(room, room_bytes)
         elif self._waiting_commands:
             opens = not any(message.opens_session for message in self._messages.values())
         queries, freshness = self._take_queries(room - len(commands), room_bytes, has_some=bool(commands))

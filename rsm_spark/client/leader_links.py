@@ -1,7 +1,7 @@
 """Connections to the leader, one for each caller: what one of them has under way does not stand before the others'.
 
-A link has one message with commands at its leader at a time, whatever else it waits with. So a caller that writes very
-much waits with it here, behind its own link. Links are made as callers come; those that are not used go when there
+A client of a service has two messages at its leader at a time, whatever else it waits with. So a caller that writes
+very much waits with it here, behind its own link. Links are made as callers come; those that are not used go when there
 are too many, and callers beyond that share one.
 """
 
@@ -15,12 +15,10 @@ from contextlib import AbstractAsyncContextManager
 from rsm_spark.client.leader_finder import FoundReplica
 from rsm_spark.client.replica_connection import ReplicaConnection
 from rsm_spark.client.service_client import ServiceClient
-from rsm_spark.core.operation import StreamLimits
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.transport.security import Security
 
 LINKS_MAX = 64
-_LIMITS = StreamLimits(writes_in_flight_max=1)
 _SHARED = ""
 
 
@@ -36,8 +34,7 @@ def links_of(discovery: Discovery, log: str, security: Security, timeout_s: floa
     """
 
     def connect() -> ServiceClient:
-        link = ReplicaConnection(FoundReplica(discovery), log, limits=_LIMITS, security=security)
-        return ServiceClient(link, timeout_s=timeout_s)
+        return ServiceClient(ReplicaConnection(FoundReplica(discovery), log, security=security), timeout_s=timeout_s)
 
     return LeaderLinks(connect)
 

@@ -90,8 +90,6 @@ class StreamLimits(msgspec.Struct, frozen=True):
         message_operations_max: In one message.
         message_bytes_max: Payload bytes of one message, unless it has a single operation.
         messages_in_flight_max: One is being committed, the next waits at the leader; more would only be smaller.
-        writes_in_flight_max: Of them with commands. 1 = commands that come while an entry is written are one message:
-            for callers that each wait with one, who would else be in a small message and a large one by turns.
         waiting_operations_max: Without an answer, sent or not; a call beyond it is refused at once.
 
     """
@@ -99,7 +97,6 @@ class StreamLimits(msgspec.Struct, frozen=True):
     message_operations_max: int = 2_000
     message_bytes_max: int = 1024 * 1024
     messages_in_flight_max: int = 2
-    writes_in_flight_max: int = 2
     waiting_operations_max: int = 200_000
 
 

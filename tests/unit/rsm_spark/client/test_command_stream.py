@@ -78,27 +78,6 @@ def test_no_more_messages_are_in_flight_than_allowed() -> None:
     assert composed(client).commands[0].sequence == 4
 
 
-def test_commands_that_come_while_others_are_written_are_one_message_where_that_is_asked_for() -> None:
-    client = stream(StreamLimits(writes_in_flight_max=1))
-    client.submit(put(1))
-    first = composed(client)
-    for number in (2, 3):
-        client.submit(put(number))
-    assert client.compose() is None
-    client.submit(Operation(b"q", 100.0, "q", is_query=True))
-    asked = composed(client)
-    assert (asked.commands, len(asked.queries)) == ([], 1), "reads do not wait for what is written"
-    client.submit(put(4))
-    assert client.compose() is None
-    answer(client, asked)
-    assert client.compose() is None
-    answer(client, first)
-    assert [operation.ticket for operation in composed(client).commands] == [2, 3, 4]
-    client.on_lost()
-    client.resume()
-    assert [operation.ticket for operation in composed(client).commands] == [2, 3, 4]
-
-
 def test_a_lost_connection_sends_the_same_sequences_again_in_order() -> None:
     client = stream(StreamLimits(message_operations_max=2))
     for number in range(5):
