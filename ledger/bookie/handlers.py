@@ -40,7 +40,8 @@ class HandlerLimits(msgspec.Struct, frozen=True):
 
     Attributes:
         polls_max: Long polls that may wait.
-        fence_waits_max: Fencing reads that may wait for what was promised to writers.
+        fence_waits_max: Fencing reads that may wait for what was promised to writers: more than a bookie takes from its
+            sockets while a promise lasts, so that nobody can fill the room with fences of ledgers of his own.
         cold_reads_max: Reads of one connection that may wait for a disk.
         batch_bytes_max: What batch reads under way may gather together.
         writes: Of what waits for the journal.
@@ -48,7 +49,7 @@ class HandlerLimits(msgspec.Struct, frozen=True):
     """
 
     polls_max: int = 10_000
-    fence_waits_max: int = 10_000
+    fence_waits_max: int = 100_000
     cold_reads_max: int = 10_000
     batch_bytes_max: int = 128 << 20
     writes: WriteLimits = WriteLimits()

@@ -231,6 +231,16 @@ def check_fence(ledger_id: int, key: bytes = KEY, lease_ms: int = 0) -> p.FenceC
 
 
 @bookie
+async def test_fences_that_wait_leave_room_for_those_of_other_ledgers(bench, client) -> None:
+    await client.ask(add(1, 0), add(2, 0), check_fence(1, lease_ms=250), check_fence(2, lease_ms=250))
+    client.send(*[fence(1)] * 10_001)
+    recoverer = type(client)(bench)
+    recoverer.send(fence(2))
+    assert recoverer.wire.responses == []
+    assert bench.server.counts().waited_fences == 10_002
+
+
+@bookie
 async def test_a_fence_is_taken_at_once_and_told_when_the_promise_is_over(bench, client) -> None:
     await client.ask_one(add(1, 0))
     assert (await client.ask_one(check_fence(1, lease_ms=10_000))).lease_ms == 250

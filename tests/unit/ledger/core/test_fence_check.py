@@ -140,6 +140,7 @@ def test_what_is_proven_was_so_when_the_check_began() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_what_is_proven_was_so_when_the_check_began_for_long() -> None:
     play(range(1_000, 16_000))
 
