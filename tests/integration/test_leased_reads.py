@@ -38,6 +38,7 @@ class _Witness:
         calls: What was asked and answered.
         written: Puts that are acknowledged.
         is_over: The writer is to end.
+        writes: Held while a put is under way.
 
     """
 
@@ -45,12 +46,14 @@ class _Witness:
         self.calls: list[CallerCall] = []
         self.written = 0
         self.is_over = False
+        self.writes = asyncio.Lock()
         self._numbers = itertools.count(1)
 
     async def write(self, store: MapClient) -> None:
         while not self.is_over:
             asked = CallerCall("writer", _KEY, Kind.PUT, time.monotonic(), argument=b"%d" % (self.written + 1))
-            revision = await store.put(_KEY, b"%d" % (self.written + 1))
+            async with self.writes:
+                revision = await store.put(_KEY, b"%d" % (self.written + 1))
             self.calls.append(asked._replace(ended_s=time.monotonic(), reply=CallerReply(revision=revision)))
             self.written += 1
             await asyncio.sleep(0.005)
@@ -121,9 +124,11 @@ async def test_a_leader_that_was_frozen_with_a_lease_answers_nothing_old_when_it
                         asyncio.create_task(witness.keep_reading(channel, f"{number}/{n}", stop)) for n in range(4)
                     ]
                     await _is_read_by_leases(leader, _LEASED)
-                    leader.pause()
-                    # The one put that was under way may have been answered before.
-                    wanted = witness.written + 1 + _WRITTEN
+                    # With an entry of its own on its way it would ask nobody for a lease when it goes on.
+                    async with witness.writes:
+                        await _is_read_by_leases(leader, _LEASED)
+                        leader.pause()
+                    wanted = witness.written + _WRITTEN
                     await _until(lambda wanted=wanted: witness.written >= wanted or writing.done())
                     late = [asyncio.create_task(witness.read(channel, f"{number}/late {n}")) for n in range(_LATE)]
                     await asyncio.sleep(0.1)  # They lie in its socket when it goes on.
