@@ -52,7 +52,7 @@ HUNTS: dict[Plant, _Hunt] = {
     bookie.check_no_sums: _Hunt(40, {"rot": 3.0}),
     bookie.deny_what_cannot_be_read: _Hunt(200, {"rot": 5.0, "read_error_rate": 0.02}, known=31),
     bookie.limit_limbo_to_known_ledgers: _Hunt(60, {"wipe": 1.0}, known=10),
-    bookie.start_new_disks_without_limbo: _Hunt(60, {"wipe": 1.0}, known=1),
+    bookie.start_new_disks_without_limbo: _Hunt(60, {"wipe": 1.0}, known=15),
     bookie.take_any_size_of_journal: _Hunt(60, {"truncate": 5.0}, known=4),
     bookie.forget_which_files_there_were: _Hunt(60, {"delete": 5.0}, known=2),
     bookie.forget_what_cannot_be_read: _Hunt(1500, {"spoil": 8.0}, is_slow=True),
@@ -60,10 +60,10 @@ HUNTS: dict[Plant, _Hunt] = {
     bookie.believe_the_index: _Hunt(100, {"index": 5.0}, known=55),
     # A bookie that asks for new ledgers has seen each of them in the metadata: its list is never so old.
     bookie.collect_by_a_stale_list: _Hunt(
-        100, {"metadata": _LAGGING}, {"collect_s": 0.7, "takes_any_ledger": True}, known=7
+        100, {"metadata": _LAGGING}, {"collect_s": 0.7, "takes_any_ledger": True}, known=15
     ),
     bookie.check_the_fence_before_a_queue: _Hunt(100, known=8),
-    client.ack_at_one: _Hunt(40, known=2),
+    client.ack_at_one: _Hunt(40, known=4),
     client.end_at_one_miss: _Hunt(600, is_slow=True),
     client.skip_write_back: _Hunt(150, known=46),
     client.close_over_anything: _Hunt(40, known=4),
