@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ledger.dev import DevCluster
+from ledger.exit_codes import ExitCode
 
 _RSM = str(Path(sys.executable).with_name("rsm"))
 
@@ -52,10 +53,10 @@ def test_binary_payloads_go_in_and_come_out(cluster: DevCluster) -> None:
 
 def test_a_created_ledger_takes_one_writer(cluster: DevCluster) -> None:
     ledger_id = rsm(cluster, "create", "--password", "pw").strip()
-    refused = rsm(cluster, "append", ledger_id, stdin=b"x\n", code=1)
+    refused = rsm(cluster, "append", ledger_id, stdin=b"x\n", code=ExitCode.REFUSED)
     assert "password" in refused
     assert rsm(cluster, "append", ledger_id, "--password", "pw", stdin=b"x\n") == f"{ledger_id}\t0\n"
-    refused = rsm(cluster, "append", ledger_id, "--password", "pw", stdin=b"y\n", code=1)
+    refused = rsm(cluster, "append", ledger_id, "--password", "pw", stdin=b"y\n", code=ExitCode.USAGE)
     assert "one writer" in refused
     assert json.loads(rsm(cluster, "info", ledger_id, "--json"))["last_entry_id"] == 0
     assert "pw" not in rsm(cluster, "info", ledger_id)
@@ -64,16 +65,18 @@ def test_a_created_ledger_takes_one_writer(cluster: DevCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "code", "says"),
     [
-        (["read", "999999"], "no such ledger"),
-        (["append", "--ensemble", "9"], "on 9 bookies"),
-        (["append", "--ensemble", "2", "--ack-quorum", "3"], "ack quorum <= write quorum"),
-        (["create", "--digest", "md5"], "crc32c"),
+        (["read", "999999"], ExitCode.NOT_FOUND, "no such ledger"),
+        (["append", "--ensemble", "9"], ExitCode.UNAVAILABLE, "on 9 bookies"),
+        (["append", "--ensemble", "2", "--ack-quorum", "3"], ExitCode.USAGE, "ack quorum <= write quorum"),
+        (["create", "--digest", "md5"], ExitCode.USAGE, "crc32c"),
     ],
 )
-def test_an_error_is_one_line_that_says_what(cluster: DevCluster, arguments: list[str], says: str) -> None:
-    message = rsm(cluster, *arguments, stdin=b"x\n", code=1)
+def test_an_error_is_one_line_that_says_what(
+    cluster: DevCluster, arguments: list[str], code: ExitCode, says: str
+) -> None:
+    message = rsm(cluster, *arguments, stdin=b"x\n", code=code)
     assert says in message
     assert message.count("\n") == 1
 
