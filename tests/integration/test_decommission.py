@@ -58,7 +58,7 @@ def test_what_it_shows_of_a_cluster_that_loses_a_bookie(
     assert all(one["state"] == "writable" and one["ledger_count"] == 1 for one in shown)
     assert all(0 < one["free_bytes"] < one["total_bytes"] for one in shown)
     code, _, said = rsm(cluster, "decommission", dead)
-    assert code == 1
+    assert code == 2
     assert "serves: stop it first" in said
     assert "all of 1 ledgers" in rsm(cluster, "under-replicated")[1]
 
