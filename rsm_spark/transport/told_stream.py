@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 
 from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError
+from rsm_spark.transport.channel import lost_by
 from rsm_spark.transport.security import Security
 from rsm_spark.transport.stream_factory import StreamFactory
 
@@ -58,6 +59,7 @@ async def told_by(
         silence_s_max: A replica that says nothing for so long is given up: it is cut off, or paused.
 
     Raises:
+        AccessDeniedError: The replica refuses this caller.
         ConnectionLostError: The replica is gone, silent, full, or serves another log: try another one.
         MissingLogError: The revision has left the log.
         InvalidCommandError: It cannot be asked for.
@@ -100,4 +102,4 @@ def _meaning(error: grpc.aio.AioRpcError, address: str, request: ToldRequest) ->
         return MissingLogError(details, first_revision=request.from_revision, last_revision=first - 1)
     if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
         return InvalidCommandError(f"log {request.log}: {details}")
-    return ConnectionLostError(f"{address}: replica of log {request.log}: {error.code().name.lower()}: {details}")
+    return lost_by(address, request.log, error.code(), details)

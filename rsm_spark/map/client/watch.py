@@ -16,7 +16,6 @@ begin at the one behind it, as long as the log holds it: it names no command bef
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from typing import Literal, NamedTuple, Self
@@ -25,8 +24,9 @@ import msgspec
 
 from ledger.errors import LedgerError
 from rsm_spark.client.consumers import ClientConsumers
+from rsm_spark.client.told_attempts import ToldAttempts
 from rsm_spark.client.watched_replicas import WatchedReplicas
-from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError, NoLeaderError, RsmError
+from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError, RsmError
 from rsm_spark.map.client.calls import MapCalls, scan_range
 from rsm_spark.map.client.results import MapValue
 from rsm_spark.map.client.watch_place import WatchPlace
@@ -39,9 +39,6 @@ from rsm_spark.transport.watch_codec import ReceivedChanges, WatchRequest
 PROGRESS_MS = 2_000
 _SILENCE_PROGRESSES = 4
 _SILENCE_S_MIN = 3.0
-_PAUSE_FIRST_S = 0.05
-_PAUSE_GROWTH = 1.6
-_PAUSE_MAX_S = 1.0
 _REFUSALS_MAX = 6
 _NO_CONSUMERS = "this client knows replicas alone, no metadata store: connect it without `replica` to hold the log"
 
@@ -127,6 +124,7 @@ class MapWatch:
             MissingLogError: The log does not hold the next revision any more, or no replica remembers the old value of
                 a change: its `last_revision` + 1 is the first that is there, or whose old value is known.
             NoLeaderError: No replica has said anything for `patience_s`.
+            AccessDeniedError: Replicas refuse this caller, for some seconds.
             ConsumerError: The consumer cannot be registered.
 
         """
@@ -137,22 +135,22 @@ class MapWatch:
         await self._changes.aclose()
 
     async def _run(self) -> AsyncGenerator[MapChange, None]:
-        loop, place = asyncio.get_running_loop(), self._place
+        place = self._place
         if self._begin is not None:
             known = await self._begin(None if place.begins_now else place.revision)
             if known is not None:
                 place.begin_behind(known)
-        attempt, pause_s, trouble, refusals = 0, _PAUSE_FIRST_S, "", 0
-        heard_at = loop.time()
+        attempts, refusals = ToldAttempts(self._replicas, self._request.log, self._patience_s), 0
         while True:
-            address = await self._replicas.pick(attempt)
+            address = await attempts.pick()
             if address is not None:
                 try:
                     framed = await self._replicas.find_framed(address)
                     async for received in self._stream(address, framed, place.next_revision):
-                        heard_at, attempt = loop.time(), 0
-                        if received.changes or not refusals:
-                            pause_s, refusals = _PAUSE_FIRST_S, 0
+                        is_of_use = bool(received.changes) or not refusals
+                        attempts.heard(is_of_use=is_of_use)
+                        if is_of_use:
+                            refusals = 0
                         self._check_told(address, received)
                         if place.begins_now and self._begin is not None:
                             first = min((one.revision - 1 for one in received.changes), default=received.up_to)
@@ -160,21 +158,16 @@ class MapWatch:
                         for change, is_last in place.take(received):
                             yield self._told(change)._replace(is_last=is_last)
                 except ConnectionLostError as error:
-                    trouble = str(error)
+                    attempts.failed(error)
                 except MissingLogError:
                     # Another replica may remember, or this one once its state is built anew.
                     refusals += 1
                     if not self._request.old_rows or refusals > _REFUSALS_MAX:
                         raise
-                    attempt = refusals - 1
+                    attempts.number = refusals - 1
                 finally:
                     self.address = ""
-            if self._patience_s is not None and loop.time() - heard_at > self._patience_s:
-                why = trouble or self._replicas.trouble or "no replica is known"
-                raise NoLeaderError(f"log {self._request.log}: no replica tells of changes ({why})")
-            attempt += 1
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * _PAUSE_GROWTH, _PAUSE_MAX_S)
+            await attempts.pause()
 
     def _check_told(self, address: str, received: ReceivedChanges) -> None:
         if self._request.old_rows and received.changes and not received.has_old_rows:

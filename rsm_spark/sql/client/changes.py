@@ -13,14 +13,14 @@ or have the log held, and the place kept, under the name of a consumer: `consume
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Literal, Self
 
 import msgspec
 
+from rsm_spark.client.told_attempts import ToldAttempts
 from rsm_spark.client.watched_replicas import WatchedReplicas
-from rsm_spark.errors import ConnectionLostError, NoLeaderError
+from rsm_spark.errors import ConnectionLostError
 from rsm_spark.sql.feed.events import (
     BEGINNING,
     FEED_METHOD,
@@ -37,9 +37,6 @@ from rsm_spark.transport.told_stream import ToldRequest, told_by
 PROGRESS_MS = 2_000
 _SILENCE_PROGRESSES = 4
 _SILENCE_S_MIN = 3.0
-_PAUSE_FIRST_S = 0.05
-_PAUSE_GROWTH = 1.6
-_PAUSE_MAX_S = 1.0
 
 FeedBegin = int | Literal["now", "beginning"]
 """Beginning of a feed: at a revision, inclusive; with what comes; with the first revision that the log holds."""
@@ -101,6 +98,7 @@ class SqlChangeStream:
             MissingLogError: The log does not hold the next revision any more, or nobody knows what the tables were: its
                 `last_revision` + 1 is the first from which a feed can begin.
             NoLeaderError: No replica has said anything for `patience_s`.
+            AccessDeniedError: Replicas refuse this caller, for some seconds.
             InvalidCommandError: The replica does not know such a request.
             ConsumerError: The consumer cannot be registered.
 
@@ -112,16 +110,14 @@ class SqlChangeStream:
         await self._given.aclose()
 
     async def _run(self) -> AsyncGenerator[SqlChange, None]:
-        loop = asyncio.get_running_loop()
         is_registered = await self._registered_before()
-        attempt, pause_s, trouble = 0, _PAUSE_FIRST_S, ""
-        heard_at = loop.time()
+        attempts = ToldAttempts(self._replicas, self._request.log, self._patience_s)
         while True:
-            address = await self._replicas.pick(attempt)
+            address = await attempts.pick()
             if address is not None:
                 try:
                     async for told in self._told(address, await self._replicas.find_framed(address)):
-                        heard_at, attempt, pause_s = loop.time(), 0, _PAUSE_FIRST_S
+                        attempts.heard()
                         if not is_registered and self._register is not None:
                             first = min((change.revision - 1 for change in told.changes), default=told.up_to)
                             await self._register(first)
@@ -133,15 +129,10 @@ class SqlChangeStream:
                         self.revision = max(self.revision, told.up_to)
                         self._begin = self.revision + 1
                 except ConnectionLostError as error:
-                    trouble = str(error)
+                    attempts.failed(error)
                 finally:
                     self.address = ""
-            if self._patience_s is not None and loop.time() - heard_at > self._patience_s:
-                why = trouble or self._replicas.trouble or "no replica is known"
-                raise NoLeaderError(f"log {self._request.log}: no replica tells of changes ({why})")
-            attempt += 1
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * _PAUSE_GROWTH, _PAUSE_MAX_S)
+            await attempts.pause()
 
     async def _registered_before(self) -> bool:
         """Register the consumer where that can be said before a replica is asked; return whether it was."""

@@ -13,11 +13,18 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from rsm_spark.client import told_attempts
 from rsm_spark.client.leader_finder import FixedReplica
 from rsm_spark.client.watched_replicas import WatchedReplicas
 from rsm_spark.core.envelope import Envelope, body_of, decode_envelope, encode_envelope
 from rsm_spark.core.records import KernelRecord, Record, decode_records, encode_records
-from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError, NoLeaderError
+from rsm_spark.errors import (
+    AccessDeniedError,
+    ConnectionLostError,
+    InvalidCommandError,
+    MissingLogError,
+    NoLeaderError,
+)
 from rsm_spark.map.client import watch as map_watch
 from rsm_spark.map.client.blocking import BlockingMapClient
 from rsm_spark.map.client.client import MapClient
@@ -294,6 +301,30 @@ async def test_nobody_there_ends_a_watch_whose_patience_is_bounded() -> None:
         await client.close()
 
 
+async def test_who_has_no_right_to_watch_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(told_attempts, "_DENIED_S_MAX", 0.2)
+    monkeypatch.setattr(watch_service, "watch_fault", lambda *_: "reader may not read it")
+    async with replicas() as (_, _, _, client):
+        with pytest.raises(AccessDeniedError, match="reader may not read it"):
+            await first(client.watch(from_revision=1), 1)
+
+
+async def test_a_replica_that_learns_of_a_right_last_does_not_end_a_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+
+    def fault(*_: Any) -> str:
+        nonlocal asked
+        asked += 1
+        return "" if asked > 3 else "nobody told me yet"
+
+    monkeypatch.setattr(watch_service, "watch_fault", fault)
+    async with replicas() as (log, (one,), _, client):
+        log.put(b"a")
+        one.catch_up()
+        assert (await first(client.watch(from_revision=1), 1))[0].key == b"a"
+    assert asked == 4
+
+
 async def test_a_watch_that_makes_no_sense_is_refused() -> None:
     async with replicas() as (_, _, _, client):
         with pytest.raises(InvalidCommandError, match="first revision"):
@@ -475,7 +506,7 @@ async def test_changes_come_with_what_their_keys_held_before() -> None:
 
 
 async def test_a_replica_that_does_not_remember_leaves_it_to_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(map_watch, "_PAUSE_FIRST_S", 0.001)
+    monkeypatch.setattr(told_attempts, "_PAUSE_FIRST_S", 0.001)
     async with replicas(2) as (log, (one, two), finder, client):
         log.append((PUT, (b"a", b"1", 1, 1, None)))
         log.append((PUT, (b"a", b"2", 1, 2, None)))
