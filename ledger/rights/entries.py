@@ -41,10 +41,13 @@ _NAME_BYTES_MAX = 200
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
 _OLD_ROLES = {"admin": Role.OPERATOR, "viewer": Role.AUDITOR}
 _RATES = frozenset({"rate_per_s", "rate_burst", "rate_tasks_per_s", "rate_bytes_per_s"})
+_TABLES = ("tables_read", "tables_write", "tables_schema")
+_TABLE_NAMES_MAX = 1_000
+_TABLE_CHARS_MAX = 1_024
 _SCOPES: dict[Role, frozenset[str]] = {
     Role.REPLICA: frozenset(),
     Role.WORKER: frozenset({"workers", "types", "groups", "tenants"}),
-    Role.CLIENT: frozenset({"logs", "prefix", "access", "ledgers"}),
+    Role.CLIENT: frozenset({"logs", "prefix", "access", "ledgers", *_TABLES}),
     Role.TENANT: _RATES | {"tenant"},
     Role.OPERATOR: _RATES,
     Role.AUDITOR: _RATES | {"tenant"},
@@ -301,10 +304,25 @@ def _check_scope(entry: ScopeEntry, role: Role, given: set[str], where: str, *, 
         raise UsageError(f"{where}: the tenant's name is longer than {_NAME_BYTES_MAX} bytes")
     if role is Role.CLIENT and entry.access is ClientAccess.NONE and entry.ledgers is ClientAccess.NONE:
         raise UsageError(f"{where}: a client may do nothing: say access = 'read' or 'write', or ledgers")
+    _check_tables(entry, where)
     rates = (entry.rate_per_s, entry.rate_tasks_per_s, entry.rate_bytes_per_s)
     burst = 1 if entry.rate_burst is None else entry.rate_burst
     if any(not 0 <= (rate or 0) < math.inf for rate in rates) or burst < 1:
         raise UsageError(f"{where}: a rate is not negative, a burst 1 at least")
+
+
+def _check_tables(entry: ScopeEntry, where: str) -> None:
+    for field in _TABLES:
+        names: tuple[str, ...] | None = getattr(entry, field)
+        if names is None:
+            continue
+        if entry.access is ClientAccess.NONE or (names and field != _TABLES[0] and entry.access is ClientAccess.READ):
+            needed = "read' or 'write" if field == _TABLES[0] else "write"
+            raise UsageError(f"{where}: {field} means nothing without access = '{needed}'")
+        if len(names) > _TABLE_NAMES_MAX or not all(0 < len(name) <= _TABLE_CHARS_MAX for name in names):
+            raise UsageError(
+                f"{where}: {field} has at most {_TABLE_NAMES_MAX} names, of 1 to {_TABLE_CHARS_MAX} letters each"
+            )
 
 
 def _seconds(expires: datetime | None, where: str) -> float:

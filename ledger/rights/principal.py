@@ -46,6 +46,11 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         logs: Of a client: names of logs.
         access: Of a client: to the keys of the map that begin with its prefix.
         ledgers: Of a client: to the ledgers of the bookies, all of them.
+        tables_read: Of a client: names of SQL tables and views whose rows it may read, with `*` for any letters. If
+            none of the three is given, a client has all tables; else it has those that are named, and what is left
+            out is none.
+        tables_write: Of a client: the same, whose rows it may insert, change and delete.
+        tables_schema: Of a client: the same, which it may make, alter and drop, with their indexes and triggers.
         rate_per_s: Requests a second at a broker; None = the broker's default, 0 = no limit.
         rate_burst: Requests at once; None = the broker's default.
         rate_tasks_per_s: Tasks submitted a second; the same as of requests.
@@ -61,6 +66,9 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     logs: tuple[str, ...] | None = None
     access: ClientAccess = ClientAccess.NONE
     ledgers: ClientAccess = ClientAccess.NONE
+    tables_read: tuple[str, ...] | None = None
+    tables_write: tuple[str, ...] | None = None
+    tables_schema: tuple[str, ...] | None = None
     rate_per_s: float | None = None
     rate_burst: int | None = None
     rate_tasks_per_s: float | None = None
@@ -102,6 +110,12 @@ class Principal(Scope, frozen=True, kw_only=True):
         if not self.workers:
             return worker_id == self.name or worker_id.startswith(f"{self.name}-")
         return any(fnmatchcase(worker_id, "*".join(map(_literal, one.split("*")))) for one in self.workers)
+
+    @property
+    def has_table_bounds(self) -> bool:
+        """True if it has some SQL tables, and not all."""
+        given = (self.tables_read, self.tables_write, self.tables_schema)
+        return any(names is not None for names in given)
 
     def has_key(self, key: bytes) -> bool:
         """Return whether a key of the map is in its scope."""

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from ledger.audit_lines import Refusals, tell
 from ledger.http.problems import HttpProblem
+from ledger.rights.principal import Role
 from ledger.rights.table import may
 from rsm_spark.gateway.calls import GatewayCall, GatewayRoute, GatewayState, problem_of
 
@@ -110,6 +111,8 @@ def check_log(call: GatewayCall) -> None:
     principal = call.caller.principal
     if call.log and not principal.may_log(call.log):
         raise HttpProblem(403, "not-allowed", f"{principal} may not touch this log")
+    if call.log and principal.role is Role.CLIENT and principal.has_table_bounds:
+        raise HttpProblem(403, "not-allowed", f"{principal} has the right to some SQL tables, not to a log's records")
 
 
 def _check_right(route: GatewayRoute, call: GatewayCall) -> None:

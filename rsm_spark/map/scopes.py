@@ -52,6 +52,14 @@ class MapScopes:
     def __init__(self, keys_of: Callable[[int], Iterable[bytes]]) -> None:
         self._keys_of = keys_of
         self.nothing: bytes = encode(Put(b"", b""))
+        self.has_keys = True
+
+    @staticmethod
+    def log_fault(principal: Principal) -> str:
+        """Return why a client's scope has nothing of a log of keys: it names tables alone."""
+        if not principal.has_table_bounds or principal.prefix:
+            return ""
+        return f"the state of this log has keys: {principal} has the right to some tables alone, and may not touch it"
 
     @staticmethod
     def is_governing(command: bytes) -> bool:

@@ -17,7 +17,8 @@ class SqlError(RsmError):
 
     Attributes:
         kind: "sql": the statement is wrong. "constraint": it breaks one. "refused": it cannot be replicated, or is not
-            allowed. "limit": it takes too long, or is too large. "expected": it changed another number of rows.
+            allowed. "denied": the caller has no right to a table. "limit": it takes too long, or is too large.
+            "expected": it changed another number of rows.
             "conflict", "aborted": see `SqlRetryableError`.
         statement: Its place in the transaction, 0 first.
 

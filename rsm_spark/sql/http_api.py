@@ -14,7 +14,7 @@ import base64
 import binascii
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,7 @@ from rsm_spark.core.freshness import LINEARIZABLE, STALE, Freshness, ReadKind, a
 from rsm_spark.errors import NotLeaderError, RsmError
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.status import ReplicaRole
+from rsm_spark.sql.bounded_service import BoundedService
 from rsm_spark.sql.feed.events import shown_value
 from rsm_spark.sql.messages import (
     SqlFault,
@@ -49,9 +50,10 @@ from rsm_spark.sql.pg.faults import (
     fault_of_error,
 )
 from rsm_spark.sql.reads import SqlReads
+from rsm_spark.sql.scopes import SQL_SCOPES
 from rsm_spark.sql.statement_words import reads_only
 from rsm_spark.sql.system_tables import sees_all
-from rsm_spark.transport.reach import WHOLE_LOG
+from rsm_spark.sql.table_rights import TableRights, rights_of
 from rsm_spark.transport.reach import fault_of as reach_fault
 
 BODY_BYTES_MAX: Final = 256 * 1024
@@ -156,46 +158,48 @@ class SqlHttpEdge:
     async def _answered(
         self, asked: ProbeRequest, principal: Principal, owner: str
     ) -> tuple[list[dict[str, Any]], int]:
-        fault = reach_fault(principal, self._log, WHOLE_LOG)
+        fault = reach_fault(principal, self._log, SQL_SCOPES)
         if fault:
             raise PgFault(DENIED, fault)
         request = _decoded(asked.body)
         statements = [_statement(one) for one in _statements(request)]
         if len(statements) == 1 and statements[0].expected is None and reads_only(statements[0].sql):
             one = statements[0]
-            query, shows_all = SqlQuery(one.sql, one.parameters), sees_all(principal)
-            result, revision = await self._read(query, _level(request), owner, shows_all)
+            caller = _HttpCaller(owner, sees_all(principal), rights_of(principal))
+            result, revision = await self._read(SqlQuery(one.sql, one.parameters), _level(request), caller)
             return [_shown_result(result)], revision
         if not _may_write(principal):
             raise PgFault(DENIED, f"{principal} reads only")
-        async with self._links.of(owner) as client:
+        async with self._links.of(owner) as link:
             command = SqlTransaction(tuple(statements), is_brief=True)
-            reply = await client.execute(encode(command), timeout_s=_ANSWER_S)
+            reply = await BoundedService(link, rights_of(principal)).execute(encode(command), timeout_s=_ANSWER_S)
         done = decode_reply(reply.payload)
         if done.fault is not None:
             raise _StatementFaultError(done.fault)
         return [_shown_result(result) for result in done.results], reply.revision
 
-    async def _read(self, query: SqlQuery, level: Freshness, owner: str, shows_all: bool) -> tuple[SqlResult, int]:
+    async def _read(self, query: SqlQuery, level: Freshness, caller: _HttpCaller) -> tuple[SqlResult, int]:
         is_local = level.kind is not ReadKind.LINEARIZABLE or self._replica.role is ReplicaRole.LEADER
         if is_local:
             try:
-                return await self._read_here(query, level, owner, shows_all)
+                return await self._read_here(query, level, caller)
             except NotLeaderError:
                 pass  # Another one leads since then.
-        async with self._links.of(owner) as client:
+        async with self._links.of(caller.owner) as link:
+            client = BoundedService(link, caller.rights)
             reply = await client.query(encode(query), read=LINEARIZABLE, timeout_s=_ANSWER_S)
         found = decode_reply(reply.payload)
         if found.fault is not None:
             raise _StatementFaultError(found.fault)
         return found.results[0], reply.revision
 
-    async def _read_here(self, query: SqlQuery, level: Freshness, owner: str, shows_all: bool) -> tuple[SqlResult, int]:
+    async def _read_here(self, query: SqlQuery, level: Freshness, caller: _HttpCaller) -> tuple[SqlResult, int]:
+        owner, shows_all, rights = caller
         try:
             async with asyncio.timeout(_ANSWER_S):
-                opened = await self._reads.rows(query, level, owner, is_shown_all=shows_all)
+                opened = await self._reads.rows(query, level, owner, is_shown_all=shows_all, rights=rights)
                 try:
-                    return await self._all(opened.slice, opened.name, owner), opened.revision
+                    return await self._all(opened.slice, opened.name, caller), opened.revision
                 except BaseException:
                     if opened.name:
                         self._reads.close_rows(opened.name, owner)
@@ -203,7 +207,7 @@ class SqlHttpEdge:
         except TimeoutError:
             raise PgFault(CANCELLED, f"the read was not answered within {_ANSWER_S:g} s") from None
 
-    async def _all(self, first: SqlSlice, name: bytes, owner: str) -> SqlResult:
+    async def _all(self, first: SqlSlice, name: bytes, caller: _HttpCaller) -> SqlResult:
         rows: list[tuple[Any, ...]] = []
         room, number, found = self._result_bytes_max, 0, first
         while True:
@@ -218,7 +222,13 @@ class SqlHttpEdge:
             if found.is_last:
                 return SqlResult(first.columns, tuple(rows))
             number += 1
-            found = await self._reads.next_rows(name, number, owner)
+            found = await self._reads.next_rows(name, number, caller.owner, caller.rights)
+
+
+class _HttpCaller(NamedTuple):
+    owner: str
+    shows_all: bool
+    rights: TableRights | None
 
 
 class _StatementFaultError(Exception):

@@ -25,9 +25,14 @@ from rsm_spark.sql.feed.desk import FeedDesk
 from rsm_spark.sql.feed.events import BEGINNING, NOW, SqlChange, SqlFeedRequest, SqlFeedSlice, check_feed_request
 from rsm_spark.sql.http_api import BAD_REQUEST, complaint
 from rsm_spark.sql.pg.faults import DENIED, NOT_NOW, PgFault, fault_of_error
-from rsm_spark.transport.reach import WHOLE_LOG, fault_of
+from rsm_spark.sql.scopes import SQL_SCOPES
+from rsm_spark.sql.table_rights import rights_of
+from rsm_spark.transport.reach import fault_of
 
 TRIMMED: Final = "55000"
+_PARTIAL: Final = (
+    b'event: partial\ndata: {"message":"of some tables nothing is told: the caller has no right to read them"}\n\n'
+)
 _TYPE: Final = "text/event-stream; charset=utf-8"
 _PIECE_BYTES: Final = 64 * 1024
 _LAST_ID: Final = "last-event-id"
@@ -53,12 +58,12 @@ class SqlHttpChanges:
         return {"GET /v1/sql/changes": ProbeRoute(self._answer, Right.STATE_READ, is_stream=True)}
 
     async def _answer(self, asked: ProbeRequest) -> ProbePage | ProbeStream:
-        fault = fault_of(asked.principal, self._log, WHOLE_LOG)
+        fault = fault_of(asked.principal, self._log, SQL_SCOPES)
         if fault:
             return complaint(PgFault(DENIED, fault), 0)
         owner = turns_name(asked.principal, asked.source.rpartition(":")[0])
         try:
-            texts = _texts(self._feeds.slices(_request(asked, self._log), owner))
+            texts = _texts(self._feeds.slices(_request(asked, self._log), owner, rights_of(asked.principal)))
             await anext(texts)
         except PgFault as error:
             return complaint(error, 0)
@@ -84,7 +89,7 @@ async def _texts(slices: AsyncGenerator[SqlFeedSlice, None]) -> AsyncGenerator[b
     async with contextlib.aclosing(slices):
         first = await anext(slices)
         yield b""
-        yield b"retry: 1000\n" + _place(first)
+        yield b"retry: 1000\n" + (_PARTIAL if first.is_partial else b"") + _place(first)
         try:
             async for one in slices:
                 for piece in _pieces(one):

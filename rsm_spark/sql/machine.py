@@ -2,7 +2,8 @@
 
     machine = SqlMachine(Path("/var/lib/shop-a/tables.db"))
 
-A command is a `SqlTransaction`, or the `SqlCommit` of an interactive one. A query is answered with nothing: it is the
+A command is a `SqlTransaction`, or the `SqlCommit` of an interactive one; of a client who has some tables it is within
+its rights (`rsm_spark.sql.table_rights`). A query is answered with nothing: it is the
 moment that counts. What a client reads it reads on a connection of its own, once its query was
 answered (`rsm_spark.sql.service`).
 """
@@ -36,6 +37,7 @@ from rsm_spark.sql.messages import (
     is_of_transaction,
 )
 from rsm_spark.sql.records import DESCRIPTION, CatalogRow
+from rsm_spark.sql.table_rights import opened
 
 
 class SqlMachine:
@@ -112,8 +114,10 @@ class SqlMachine:
     def decide(self, command: bytes, revision: int, now_ms: int) -> Decision:  # noqa: ARG002 - as `StateMachine` has it
         """Run a transaction; its rows are in place already when its records are folded."""
         try:
-            wanted = decode_commit(command) if is_of_transaction(command) else decode_transaction(command)
-            made, results = self._writer.run(wanted if isinstance(wanted, SqlCommit) else wanted.statements, revision)
+            rights, payload = opened(command)
+            wanted = decode_commit(payload) if is_of_transaction(payload) else decode_transaction(payload)
+            statements = wanted if isinstance(wanted, SqlCommit) else wanted.statements
+            made, results = self._writer.run(statements, revision, rights)
         except InvalidCommandError as error:
             return _failed(SqlFault("sql", str(error)))
         except SqlFaultError as error:

@@ -82,7 +82,8 @@ class SqlFault(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         kind: "sql": the statement is wrong. "constraint": it breaks one. "refused": it cannot be replicated, or is not
-            allowed. "limit": it takes too long, or is too large. "expected": it changed another number of rows.
+            allowed. "denied": its client has no right to a table. "limit": it takes too long, or is too large.
+            "expected": it changed another number of rows.
             "conflict": what an interactive transaction was told does not hold any more. "aborted": it is over.
         text: What was seen, and what to do.
         statement: Its place in the transaction, 0 first.

@@ -18,6 +18,7 @@ from rsm_spark.sql.engine.reader import SliceReply
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.messages import SqlQuery
 from rsm_spark.sql.system_tables import system_names
+from rsm_spark.sql.table_rights import TableRights
 
 _TEXT_CHARS_MAX: Final = 1_000
 _TEXTS_MAX: Final = 1_000
@@ -43,12 +44,13 @@ class QuickReads:
         self._texts: OrderedDict[str, float] = OrderedDict()
         self._owners: OrderedDict[str, float] = OrderedDict()
 
-    def read(self, query: SqlQuery, owner: str) -> SliceReply | None:
+    def read(self, query: SqlQuery, owner: str, rights: TableRights | None = None) -> SliceReply | None:
         """Return all rows of a query as of the last commit; None = a thread is to read.
 
         Args:
             query: The query.
             owner: Whose it is.
+            rights: Tables that the owner has; None = all.
 
         """
         sql, now_s = query.sql, self._clock_s()
@@ -56,7 +58,7 @@ class QuickReads:
             return None
         if len(sql) > _TEXT_CHARS_MAX or system_names(sql):
             return None
-        found = self._reader.read(query)
+        found = self._reader.read(query, rights)
         if found is None and self._reader.was_slow:
             _note(self._texts, sql, now_s + _SLOW_S, _TEXTS_MAX)
             took_s = self._clock_s() - now_s

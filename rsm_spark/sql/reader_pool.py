@@ -14,6 +14,7 @@ from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.messages import SqlQuery, SqlSlice
 from rsm_spark.sql.owner_turns import OwnerTurns
 from rsm_spark.sql.system_tables import SystemRows
+from rsm_spark.sql.table_rights import TableRights
 
 T = TypeVar("T")
 
@@ -41,7 +42,11 @@ class ReaderPool:
         return self._threads.waiting_count
 
     def read(
-        self, query: SqlQuery | ColumnsQuery, owner: str, system: SystemRows | None = None
+        self,
+        query: SqlQuery | ColumnsQuery,
+        owner: str,
+        system: SystemRows | None = None,
+        rights: TableRights | None = None,
     ) -> asyncio.Future[ReadReply]:
         """Return the future of a reply; to cancel it ends the read.
 
@@ -49,6 +54,7 @@ class ReaderPool:
             query: The query.
             owner: Who takes turns with others.
             system: Rows of the system tables that it names; None = there are none.
+            rights: Tables that the owner has; None = all.
 
         Raises:
             asyncio.QueueFull: Too many wait.
@@ -63,7 +69,7 @@ class ReaderPool:
 
             def _read() -> ReadReply:
                 try:
-                    return reader.read(query, system)
+                    return reader.read(query, system, rights)
                 finally:
                     loop.call_soon_threadsafe(self._give_back, reader)
 
@@ -74,7 +80,7 @@ class ReaderPool:
         return future
 
     def open_rows(
-        self, query: SqlQuery, owner: str, system: SystemRows | None = None
+        self, query: SqlQuery, owner: str, system: SystemRows | None = None, rights: TableRights | None = None
     ) -> asyncio.Future[tuple[SliceReply, SqlReader | None]]:
         """Return the future of the first slice of a result; to cancel it ends the read; see `read`.
 
@@ -104,7 +110,7 @@ class ReaderPool:
             def _read() -> tuple[SliceReply, SqlReader | None]:
                 is_left = False
                 try:
-                    found = reader.open_rows(query, system)
+                    found = reader.open_rows(query, system, rights)
                     if found.slice.is_last:
                         return found, None
                     fresh = self._make()

@@ -11,9 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from rsm_spark.core.commands import Answer, AnswerStatus, Query, Request
+import msgspec
+
+from rsm_spark.core.commands import Answer, AnswerStatus, Command, Query, Request
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
-from rsm_spark.errors import NotLeaderError, NotReadyError, RsmError, TooStaleError
+from rsm_spark.core.writer_marks import decode_mark, encode_mark, is_marked
+from rsm_spark.errors import InvalidCommandError, NotLeaderError, NotReadyError, RsmError, TooStaleError
 from rsm_spark.sql.engine.reader import SliceReply
 from rsm_spark.sql.messages import (
     SqlEnd,
@@ -36,6 +39,7 @@ from rsm_spark.sql.reader_pool import ReaderPool
 from rsm_spark.sql.row_desk import RowDesk
 from rsm_spark.sql.system_desk import SystemDesk
 from rsm_spark.sql.system_tables import SystemAsker, SystemRows, sees_all, system_names
+from rsm_spark.sql.table_rights import TableRights, opened, rights_of, within
 from rsm_spark.sql.transactions import TransactionDesk
 from rsm_spark.transport.guard import caller_or_nobody
 from rsm_spark.transport.request_admission import Backend
@@ -82,7 +86,15 @@ class SqlReads:
     def submit(
         self, requests: Sequence[Request], *, freshness: Freshness = LINEARIZABLE, owner: str = ""
     ) -> asyncio.Future[list[Answer]]:
-        """Take requests and return one future of their answers, in order; see `Replica.submit`."""
+        """Take requests and return one future of their answers, in order; see `Replica.submit`.
+
+        What a caller with some tables alone has sent over a guarded port is done within its rights, and what another
+        replica has sent within the rights that it says.
+        """
+        principal = caller_or_nobody()
+        rights = rights_of(principal)
+        if rights is not None:
+            requests = [_within(rights, request) for request in requests]
         if not any(type(request) is Query for request in requests):
             return self._replica.submit(requests, freshness=freshness, owner=owner)
         places = [place for place, request in enumerate(requests) if not _is_of_transaction(request)]
@@ -90,7 +102,6 @@ class SqlReads:
         confirmed = self._replica.submit(asked, freshness=freshness, owner=owner) if asked else None
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[list[Answer]] = loop.create_future()
-        principal = caller_or_nobody()
         asker = SystemAsker(owner, principal is not None and sees_all(principal))
         task = loop.create_task(self._answer_all(requests, places, confirmed, freshness, asker, answered))
         self._tasks.add(task)
@@ -99,7 +110,13 @@ class SqlReads:
         return answered
 
     async def rows(
-        self, query: SqlQuery, freshness: Freshness, owner: str, *, is_shown_all: bool = False
+        self,
+        query: SqlQuery,
+        freshness: Freshness,
+        owner: str,
+        *,
+        is_shown_all: bool = False,
+        rights: TableRights | None = None,
     ) -> SliceReply:
         """Answer a query of this process itself, in slices; to cancel it ends the read.
 
@@ -108,6 +125,7 @@ class SqlReads:
             freshness: How fresh the state must be.
             owner: Who takes turns with others.
             is_shown_all: System tables tell it who the others are.
+            rights: Tables that its client has; None = all.
 
         Returns:
             The first slice; the others are asked for at the desk of results.
@@ -122,11 +140,11 @@ class SqlReads:
         """
         assert self._results is not None
         revision = await self.confirmed(freshness, owner)
-        quick = self._read_quickly(query, revision, owner)
+        quick = self._read_quickly(query, revision, owner, rights)
         if quick is not None:
             return quick
         system = await self._system_rows(query.sql, SystemAsker(owner, is_shown_all))
-        found = await self._results.read(query, owner, system=system)
+        found = await self._results.read(query, owner, system=system, rights=rights)
         if found.revision < revision:
             self.close_rows(found.name, owner)
             raise NotReadyError("another state took the place of the one that was to be read")
@@ -163,9 +181,11 @@ class SqlReads:
             case status:
                 raise RsmError(f"the read was refused: {status.name} {answer.payload.decode(errors='replace')}")
 
-    def _read_quickly(self, query: SqlQuery, revision: int, owner: str) -> SliceReply | None:
+    def _read_quickly(
+        self, query: SqlQuery, revision: int, owner: str, rights: TableRights | None
+    ) -> SliceReply | None:
         """Return all rows of a query, of this revision or a later one; None = it is to be read on a thread."""
-        found = None if self._quick is None else self._quick.read(query, owner)
+        found = None if self._quick is None else self._quick.read(query, owner, rights)
         return None if found is None or found.revision < revision else found
 
     async def _system_rows(self, sql: str, asker: SystemAsker) -> SystemRows | None:
@@ -173,10 +193,10 @@ class SqlReads:
         names = system_names(sql)
         return await self._system.rows(names, asker) if names and self._system is not None else None
 
-    async def next_rows(self, name: bytes, number: int, owner: str) -> SqlSlice:
+    async def next_rows(self, name: bytes, number: int, owner: str, rights: TableRights | None = None) -> SqlSlice:
         """Return the next slice of a result; see `RowDesk.next`."""
         assert self._results is not None
-        return await self._results.next(SqlSliceRequest(name, number), owner)
+        return await self._results.next(SqlSliceRequest(name, number), owner, rights)
 
     def close_rows(self, name: bytes, owner: str) -> None:
         """Forget a result of which there is more."""
@@ -224,10 +244,11 @@ class SqlReads:
         """Answer one of several requests of a transaction, or of a result in slices."""
         assert type(request) is Query
         try:
-            wanted = decode_transaction_request(request.payload)
+            rights, payload = opened(request.payload)
+            wanted = decode_transaction_request(payload)
             if isinstance(wanted, SqlRowsQuery | SqlSliceRequest | SqlRowsEnd):
-                return await self._of_result(wanted, freshness, asker)
-            return await self._of_transaction(wanted, asker)
+                return await self._of_result(wanted, freshness, asker, rights)
+            return await self._of_transaction(wanted, asker, rights)
         except NotReadyError:
             return Answer(AnswerStatus.NOT_READY, 0, b"")
         except asyncio.QueueFull:
@@ -235,19 +256,21 @@ class SqlReads:
         except RsmError as error:
             return Answer(AnswerStatus.REFUSED, 0, str(error).encode())
 
-    async def _of_transaction(self, wanted: SqlStart | SqlStep | SqlEnd, asker: SystemAsker) -> Answer:
+    async def _of_transaction(
+        self, wanted: SqlStart | SqlStep | SqlEnd, asker: SystemAsker, rights: TableRights | None
+    ) -> Answer:
         owner = asker.owner
         if self._desk is None:
             return Answer(AnswerStatus.REFUSED, 0, b"there are no interactive transactions here")
         if isinstance(wanted, SqlStep):
             system = await self._system_rows(" ".join(one.sql for one in wanted.statements), asker)
-            return Answer(AnswerStatus.OK, 0, encode(await self._desk.step(wanted, owner, system)))
+            return Answer(AnswerStatus.OK, 0, encode(await self._desk.step(wanted, owner, system, rights)))
         if isinstance(wanted, SqlEnd):
             return Answer(AnswerStatus.OK, 0, encode(self._desk.end(wanted, owner)))
         (leads,) = await self._replica.submit([_EMPTY], freshness=LINEARIZABLE, owner=owner)
         if leads.status is not AnswerStatus.OK:
             return leads
-        reply = self._desk.begin(wanted, owner)
+        reply = self._desk.begin(wanted, owner, rights)
         revision = leads.revision
         if reply.over is None:
             revision = self._desk.revision_of(wanted)
@@ -257,22 +280,26 @@ class SqlReads:
         return Answer(AnswerStatus.OK, revision, encode(reply))
 
     async def _of_result(
-        self, wanted: SqlRowsQuery | SqlSliceRequest | SqlRowsEnd, freshness: Freshness, asker: SystemAsker
+        self,
+        wanted: SqlRowsQuery | SqlSliceRequest | SqlRowsEnd,
+        freshness: Freshness,
+        asker: SystemAsker,
+        rights: TableRights | None,
     ) -> Answer:
         owner = asker.owner
         if self._results is None:
             return Answer(AnswerStatus.REFUSED, 0, b"results are not read in slices here")
         if isinstance(wanted, SqlSliceRequest):
-            return Answer(AnswerStatus.OK, 0, encode(await self._results.next(wanted, owner)))
+            return Answer(AnswerStatus.OK, 0, encode(await self._results.next(wanted, owner, rights)))
         if isinstance(wanted, SqlRowsEnd):
             return Answer(AnswerStatus.OK, 0, encode(self._results.close_result(wanted, owner)))
         (fresh,) = await self._replica.submit([_EMPTY], freshness=freshness, owner=owner)
         if fresh.status is not AnswerStatus.OK:
             return fresh
-        quick = self._read_quickly(SqlQuery(wanted.sql, wanted.parameters), fresh.revision, owner)
+        quick = self._read_quickly(SqlQuery(wanted.sql, wanted.parameters), fresh.revision, owner, rights)
         if quick is not None:
             return Answer(AnswerStatus.OK, quick.revision, encode(quick.slice))
-        found = await self._results.open(wanted, owner, await self._system_rows(wanted.sql, asker))
+        found = await self._results.open(wanted, owner, await self._system_rows(wanted.sql, asker), rights)
         if found.revision < fresh.revision:
             self._results.close_result(SqlRowsEnd(wanted.name), owner)
             return Answer(AnswerStatus.NOT_READY, found.revision, b"")  # Another state took its place meanwhile.
@@ -281,13 +308,14 @@ class SqlReads:
     async def _read(self, request: Request, revision: int, asker: SystemAsker) -> Answer:
         assert type(request) is Query
         try:
-            query = decode_query(request.payload)
-            quick = self._read_quickly(query, revision, asker.owner)
+            rights, payload = opened(request.payload)
+            query = decode_query(payload)
+            quick = self._read_quickly(query, revision, asker.owner, rights)
             if quick is not None:
                 reply = SqlReply((SqlResult(quick.slice.columns, quick.slice.rows),))
                 return Answer(AnswerStatus.OK, quick.revision, encode(reply))
             system = await self._system_rows(query.sql, asker)
-            found = await self._pool.read(query, asker.owner, system)
+            found = await self._pool.read(query, asker.owner, system, rights)
         except RsmError as error:
             return Answer(AnswerStatus.REFUSED, revision, str(error).encode())
         except asyncio.QueueFull:
@@ -298,4 +326,25 @@ class SqlReads:
 
 
 def _is_of_transaction(request: Request) -> bool:
-    return type(request) is Query and is_of_transaction(request.payload)
+    if type(request) is not Query:
+        return False
+    try:
+        _, payload = opened(request.payload)
+    except InvalidCommandError:
+        return True  # It is answered with this error.
+    return is_of_transaction(payload)
+
+
+def _within(rights: TableRights, request: Request) -> Request:
+    """Return a request that is done within rights; a writer's command stays one."""
+    if isinstance(request, Query):
+        return Query(within(rights, request.payload))
+    if not isinstance(request, Command):
+        return request
+    payload = request.payload
+    if not is_marked(payload):
+        return msgspec.structs.replace(request, payload=within(rights, payload))
+    mark = decode_mark(payload)
+    if mark.payload:
+        mark = msgspec.structs.replace(mark, payload=within(rights, mark.payload))
+    return msgspec.structs.replace(request, payload=encode_mark(mark))

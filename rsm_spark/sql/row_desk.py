@@ -23,6 +23,7 @@ from rsm_spark.sql.limits import RESULT_WAL_PAGES_MAX, SqlSettings
 from rsm_spark.sql.messages import SqlFault, SqlQuery, SqlRowsEnd, SqlRowsQuery, SqlSlice, SqlSliceRequest
 from rsm_spark.sql.reader_pool import ReaderPool, end_rows
 from rsm_spark.sql.system_tables import HeldCommit, SystemRows
+from rsm_spark.sql.table_rights import TableRights
 
 _NAME_BYTES = 16
 _ENDED_MAX = 1_024
@@ -40,14 +41,19 @@ class OpenResult:
         owner: Whose it is: a principal, or an address.
         reader: Its own.
         began_s: Time of the event loop.
+        rights: Tables that its owner had then; None = all.
 
     """
 
     __slots__ = (
-        "began_s", "first", "is_running", "name", "number", "over", "owner", "reader", "reply", "revision", "used_s",
+        "began_s", "first", "is_running", "name", "number", "over", "owner", "reader", "reply", "revision", "rights",
+        "used_s",
     )  # fmt: skip
 
-    def __init__(self, first: SliceReply, owner: str, reader: SqlReader, began_s: float) -> None:
+    def __init__(
+        self, first: SliceReply, owner: str, reader: SqlReader, began_s: float, rights: TableRights | None
+    ) -> None:
+        self.rights = rights
         self.first = first
         self.name = first.name
         self.revision = first.revision
@@ -103,7 +109,12 @@ class RowDesk:
         ]
 
     async def read(
-        self, query: SqlQuery, owner: str, name: bytes | None = None, system: SystemRows | None = None
+        self,
+        query: SqlQuery,
+        owner: str,
+        name: bytes | None = None,
+        system: SystemRows | None = None,
+        rights: TableRights | None = None,
     ) -> SliceReply:
         """Run a query up to its first slice; if that is not the last, the result is kept. To cancel it ends the read.
 
@@ -112,13 +123,14 @@ class RowDesk:
             owner: Whose it is.
             name: Of the result; None = drawn here, see `SliceReply.name`.
             system: Rows of the system tables that it names; None = there are none.
+            rights: Tables that the owner has; None = all.
 
         Raises:
             asyncio.QueueFull: Too many reads wait.
             RsmError: The file failed.
 
         """
-        future = self._pool.open_rows(query, owner, system)
+        future = self._pool.open_rows(query, owner, system, rights)
         try:
             found, reader = await future
         except asyncio.CancelledError:
@@ -135,12 +147,14 @@ class RowDesk:
             text = f"{own} results of this client are read in slices, {len(self._open)} in all: read one to its end"
             return SliceReply(SqlSlice(fault=SqlFault("limit", text)), found.revision)
         found = found._replace(name=os.urandom(_NAME_BYTES) if name is None else name)
-        self._open[found.name] = OpenResult(found, owner, reader, asyncio.get_running_loop().time())
+        self._open[found.name] = OpenResult(found, owner, reader, asyncio.get_running_loop().time(), rights)
         self._counts[owner] = own + 1
         self._arm()
         return found
 
-    async def open(self, request: SqlRowsQuery, owner: str, system: SystemRows | None = None) -> SliceReply:
+    async def open(
+        self, request: SqlRowsQuery, owner: str, system: SystemRows | None = None, rights: TableRights | None = None
+    ) -> SliceReply:
         """Do the same for a client elsewhere; what is opened again is answered the same way.
 
         Raises:
@@ -156,22 +170,34 @@ class RowDesk:
             await asyncio.wait([self._opening[name]])
         found = self._open.get(name)
         if found is not None:
-            if found.owner != owner or found.number:
+            if found.owner != owner or found.number or found.rights != rights:
                 raise InvalidCommandError("a result of this name is open already: draw another one")
             return found.first
         query = SqlQuery(request.sql, request.parameters)
-        task = self._opening[name] = asyncio.get_running_loop().create_task(self.read(query, owner, name, system))
+        task = self._opening[name] = asyncio.get_running_loop().create_task(
+            self.read(query, owner, name, system, rights)
+        )
         try:
             return await task
         finally:
             del self._opening[name]
 
-    async def next(self, request: SqlSliceRequest, owner: str) -> SqlSlice:
-        """Return the next slice; the same one again is answered the same way."""
+    async def next(self, request: SqlSliceRequest, owner: str, rights: TableRights | None = None) -> SqlSlice:
+        """Return the next slice; the same one again is answered the same way.
+
+        Args:
+            request: Its name and number.
+            owner: Whose it is.
+            rights: Tables that the owner has now; None = all. If it had others before, the result is over.
+
+        """
         one = self._open.get(request.name)
         if one is None or one.owner != owner:
             unknown = SqlFault("aborted", "this replica has no such result: another one has it, or it is at its end")
             return SqlSlice(fault=self._ended.get(request.name, unknown))
+        if one.rights != rights:
+            self._finish(one, SqlFault("aborted", "the rights of its client are others since it began: read it again"))
+            return SqlSlice(fault=one.over)
         if request.number != one.number or one.reply is None:
             if request.number != one.number + 1 or one.is_running:
                 self._finish(one, SqlFault("aborted", f"slice {request.number} was asked for after {one.number}"))

@@ -35,10 +35,12 @@ from rsm_spark.sql.quick_reads import QuickReads
 from rsm_spark.sql.reader_pool import ReaderPool
 from rsm_spark.sql.reads import SqlReads
 from rsm_spark.sql.row_desk import RowDesk
+from rsm_spark.sql.scopes import SQL_SCOPES
 from rsm_spark.sql.system_desk import SystemDesk
+from rsm_spark.sql.table_rights import rights_of
 from rsm_spark.sql.transactions import TransactionDesk
 from rsm_spark.transport.connections import PORTS
-from rsm_spark.transport.reach import WHOLE_LOG
+from rsm_spark.transport.guard import caller_or_nobody
 from rsm_spark.transport.told_service import ToldService
 
 TABLES_FILE = "tables.db"
@@ -91,7 +93,7 @@ class SqlService(StoreService):
         sql, pg = sql or SqlSettings(), pg or PgSettings()
         ports = PORTS if pg.port is None else PORTS + 1
         self.machine = SqlMachine(settings.data_dir / TABLES_FILE, sql)
-        super().__init__(client, patient(settings, sql), lake=lake, machine=self.machine, keys=WHOLE_LOG, ports=ports)
+        super().__init__(client, patient(settings, sql), lake=lake, machine=self.machine, keys=SQL_SCOPES, ports=ports)
         self._readers = ReaderPool(self.machine.path, sql)
         self._desk = TransactionDesk(self.machine.hold, lambda: self.machine.wal_pages, sql)
         self._results = RowDesk(self._readers, lambda: self.machine.wal_pages, sql)
@@ -144,7 +146,8 @@ class SqlService(StoreService):
         request = decode_feed_request(text)
         if request.log != self._settings.log:
             raise ConnectionLostError(f"this replica serves the log {self._settings.log!r}, not {request.log!r}")
-        async with contextlib.aclosing(self.feeds.slices(request, owner)) as slices:
+        rights = rights_of(caller_or_nobody())
+        async with contextlib.aclosing(self.feeds.slices(request, owner, rights)) as slices:
             async for one in slices:
                 yield encode(one)
 

@@ -23,6 +23,7 @@ from rsm_spark.sql.limits import WAL_PAGES_MAX, SqlSettings
 from rsm_spark.sql.messages import SqlEnd, SqlFault, SqlStart, SqlStatement, SqlStep, SqlStepReply, StepOutcome
 from rsm_spark.sql.owner_turns import OwnerTurns
 from rsm_spark.sql.system_tables import HeldCommit, SystemRows
+from rsm_spark.sql.table_rights import TableRights
 
 _ID_BYTES = 16
 _ENDED_MAX = 1_024
@@ -85,8 +86,13 @@ class TransactionDesk:
         """Open transactions."""
         return len(self._open)
 
-    def begin(self, request: SqlStart, owner: str) -> SqlStepReply:
+    def begin(self, request: SqlStart, owner: str, rights: TableRights | None = None) -> SqlStepReply:
         """Begin a transaction on the last commit; beginning it again is answered the same way.
+
+        Args:
+            request: Its name.
+            owner: Whose it is.
+            rights: Tables that the owner has; None = all.
 
         Raises:
             InvalidCommandError: Its name is none.
@@ -107,6 +113,7 @@ class TransactionDesk:
         if self._wal_pages() >= WAL_PAGES_MAX:
             self._end_old_ones()
         held = self._hold()
+        held.rights = rights
         one = OpenSqlTransaction(name, owner, held, asyncio.get_running_loop().time())
         self._open[name] = one
         self._arm(one)
@@ -132,19 +139,25 @@ class TransactionDesk:
             for one in self._open.values()
         ]
 
-    async def step(self, request: SqlStep, owner: str, system: SystemRows | None = None) -> SqlStepReply:
+    async def step(
+        self, request: SqlStep, owner: str, system: SystemRows | None = None, rights: TableRights | None = None
+    ) -> SqlStepReply:
         """Run the next statements of a transaction; the same step again is answered the same way.
 
         Args:
             request: The statements.
             owner: Whose the transaction is.
             system: Rows of the system tables that they name; None = there are none.
+            rights: Tables that the owner has now; None = all. If it had others before, the transaction is over.
 
         """
         one = self._open.get(request.transaction)
         if one is None or one.owner != owner:
             unknown = SqlFault("aborted", "this replica has no such transaction: it was begun at a former leader")
             return SqlStepReply(over=self._ended.get(request.transaction, unknown))
+        if one.held.rights != rights:
+            self._finish(one, SqlFault("aborted", "the rights of its client are others since it began"))
+            return SqlStepReply(over=one.over)
         if request.number != one.number or one.reply is None:
             if request.number != one.number + 1 or one.is_running:
                 self._finish(one, SqlFault("aborted", f"step {request.number} came after step {one.number}"))

@@ -33,6 +33,12 @@ class KeyScopes(Protocol):
 
     nothing: bytes
     """A command that changes nothing."""
+    has_keys: bool
+    """Its state has keys, of which a client may have some."""
+
+    def log_fault(self, principal: Principal) -> str:
+        """Return why a client's scope has nothing of such a log; "" = it has some of it, or all."""
+        ...
 
     def is_governing(self, command: bytes) -> bool:
         """Return whether a command administers the log: no client may give it."""
@@ -68,6 +74,12 @@ class _WholeLog:
     """Scopes of a machine whose state has no keys: a client may touch all of its log, or nothing of it."""
 
     nothing = b""
+    has_keys = False
+
+    def log_fault(self, principal: Principal) -> str:
+        if principal.prefix:
+            return _NO_KEYS.format(principal)
+        return _NO_TABLES.format(principal) if principal.has_table_bounds else ""
 
     def is_governing(self, command: bytes) -> bool:  # noqa: ARG002 - as `KeyScopes` has it
         return False
@@ -83,6 +95,7 @@ class _WholeLog:
 
 
 _NO_KEYS = "the state of this log has no keys: {} has a prefix of keys, and may not touch it"
+_NO_TABLES = "the state of this log has no SQL tables: {} has the right to some tables, and may not touch it"
 WHOLE_LOG: KeyScopes = _WholeLog()
 
 _UNLOGGED = frozenset({AnswerStatus.NOT_LEADER, AnswerStatus.OUTCOME_UNKNOWN})
@@ -102,9 +115,9 @@ def fault_of(principal: Principal, log: str, keys: KeyScopes | None) -> str:
         return ""
     if not principal.may_log(log):
         return f"{principal} may not touch the log {log!r}"
-    if keys is WHOLE_LOG and principal.prefix:
-        return _NO_KEYS.format(principal)
-    return "" if keys is not None else f"the log {log!r} has no keys that a client could be given: {principal} is one"
+    if keys is None:
+        return f"the log {log!r} has no keys that a client could be given: {principal} is one"
+    return keys.log_fault(principal)
 
 
 def reach_of(
@@ -124,9 +137,11 @@ def reach_of(
         on_refused: Told of each message of which something is beyond it, and what.
 
     """
-    is_bounded = principal.role is Role.CLIENT and bool(principal.prefix)
+    is_client = principal.role is Role.CLIENT
+    has_keys = is_client and keys is not None and keys.has_keys
+    is_bounded = (has_keys and bool(principal.prefix)) or (is_client and principal.has_table_bounds)
     # A client is kept from what administers a log, where there is such a thing.
-    governed = keys if principal.role is Role.CLIENT and keys is not WHOLE_LOG else None
+    governed = keys if has_keys else None
     if may(principal, Right.STATE_WRITE) and not is_bounded and governed is None and audit_words is None:
         return None
     return Reach(principal, keys if is_bounded else None, audit_words, source, on_refused, governed=governed)
@@ -135,8 +150,10 @@ def reach_of(
 def watch_fault(principal: Principal, log: str, keys: KeyScopes | None, request: WatchRequest) -> str:
     """Return why a principal may not have a watch; "" = it may."""
     fault = fault_of(principal, log, keys)
-    if fault or keys is None or principal.role is not Role.CLIENT or not principal.prefix:
+    if fault or keys is None or principal.role is not Role.CLIENT:
         return fault
+    if not principal.prefix and not principal.has_table_bounds:
+        return ""
     return keys.watch_fault(request.table, request.start, request.end, principal)
 
 

@@ -11,7 +11,7 @@ import grpc.aio
 from ledger.errors import LedgerError
 from ledger.rights.principal import Principal
 from ledger.rights.table import Right
-from rsm_spark.errors import ConnectionLostError, InvalidCommandError, MissingLogError, RsmError
+from rsm_spark.errors import AccessDeniedError, ConnectionLostError, InvalidCommandError, MissingLogError, RsmError
 from rsm_spark.transport.guard import calling_principal
 from rsm_spark.transport.reach import KeyScopes, fault_of
 from rsm_spark.transport.server import ReplicaServer, owner_of
@@ -25,6 +25,8 @@ async def end_told(context: Any, error: Exception) -> None:
         await context.abort(
             grpc.StatusCode.OUT_OF_RANGE, str(error), trailing_metadata=((FIRST_REVISION_KEY, str(first)),)
         )
+    elif isinstance(error, AccessDeniedError):
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
     elif isinstance(error, ConnectionLostError):
         await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
     elif isinstance(error, InvalidCommandError):

@@ -52,6 +52,7 @@ def tail(
         left = limit
         async with await at.connect() as client:
             changes = client.changes(*(tables or ()), begin=first, patience_s=at.timeout_s, consumer=consumer)
+            changes.on_partial = _say_partial
             async for change in changes:
                 _show(change, as_json=at.json)
                 if consumer:
@@ -62,6 +63,10 @@ def tail(
                     return
 
     run(_tail())
+
+
+def _say_partial() -> None:
+    typer.echo("of some tables nothing is shown: the caller has no right to read them", err=True)
 
 
 def _first(text: str | None) -> FeedBegin | None:

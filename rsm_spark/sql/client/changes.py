@@ -64,6 +64,9 @@ class SqlChangeStream:
         revision: All changes up to here have been given, the one in hand included; 0 before the first word of a
             replica.
         address: Of the replica that tells; "" while there is none.
+        is_partial: All tables were asked for, and of some nothing is told: the reader has no right to them. Known once
+            a replica has said its first word.
+        on_partial: Called when that is known; may be set before the first change is waited for.
 
     """
 
@@ -79,6 +82,8 @@ class SqlChangeStream:
         check_feed_request(request)
         self.revision = max(0, request.begin - 1)
         self.address = ""
+        self.is_partial = False
+        self.on_partial: Callable[[], object] = lambda: None
         self._replicas = replicas
         self._request = request
         self._patience_s = patience_s
@@ -98,7 +103,8 @@ class SqlChangeStream:
             MissingLogError: The log does not hold the next revision any more, or nobody knows what the tables were: its
                 `last_revision` + 1 is the first from which a feed can begin.
             NoLeaderError: No replica has said anything for `patience_s`.
-            AccessDeniedError: Replicas refuse this caller, for some seconds.
+            AccessDeniedError: Replicas refuse this caller, for some seconds: it has no right to the log, or to a table
+                that it names.
             InvalidCommandError: The replica does not know such a request.
             ConsumerError: The consumer cannot be registered.
 
@@ -118,6 +124,9 @@ class SqlChangeStream:
                 try:
                     async for told in self._told(address, await self._replicas.find_framed(address)):
                         attempts.heard()
+                        if told.is_partial and not self.is_partial:
+                            self.is_partial = True
+                            self.on_partial()
                         if not is_registered and self._register is not None:
                             first = min((change.revision - 1 for change in told.changes), default=told.up_to)
                             await self._register(first)

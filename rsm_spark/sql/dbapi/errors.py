@@ -71,6 +71,7 @@ _BY_KIND: dict[str, type[DatabaseError]] = {
     "sql": ProgrammingError,
     "constraint": IntegrityError,
     "refused": NotSupportedError,
+    "denied": ProgrammingError,
     "limit": OperationalError,
     "expected": OperationalError,
 }

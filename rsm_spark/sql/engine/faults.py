@@ -10,8 +10,10 @@ import re
 
 import apsw
 
+from rsm_spark.sql.engine.guard import NO_RIGHT
 from rsm_spark.sql.messages import SqlFault
 from rsm_spark.sql.system_tables import COLUMNS
+from rsm_spark.sql.table_rights import RIGHTS_ARE_IN_A_FILE
 
 
 class SqlRefusal(Exception):  # noqa: N818 - it is told to a client, never raised to one
@@ -42,6 +44,7 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
 _TEXT_CHARS_MAX = 1_000
 _SYSTEM = re.compile(rf"no such table: (?:main\.)?(?:{'|'.join(COLUMNS)})", re.IGNORECASE)
 _SYSTEM_TEXT = ": system tables are read by queries, not by statements that write, and not by views"
+_GRANTS = re.compile(r'near "(?:GRANT|REVOKE)": syntax error', re.IGNORECASE)
 MORE_THAN_ONE = "this is more than one statement: send each on its own, or all as a transaction"
 
 
@@ -59,9 +62,12 @@ def fault_of(error: Exception, refusal: str, statement: int) -> SqlFault:
     if isinstance(error, UnicodeError):
         return SqlFault("refused", "a text is not UTF-8: keep it as a BLOB", statement)
     if isinstance(error, apsw.AuthError) or refusal:
-        return SqlFault("refused", refusal or str(error), statement)
+        kind = "denied" if refusal.startswith(NO_RIGHT) else "refused"
+        return SqlFault(kind, refusal or str(error), statement)
     kind = next((kind for one, kind in _KINDS if isinstance(error, one)), "sql")
     text = str(error)[:_TEXT_CHARS_MAX]
+    if _GRANTS.match(text):
+        return SqlFault("refused", RIGHTS_ARE_IN_A_FILE, statement)
     return SqlFault(kind, text + _SYSTEM_TEXT if _SYSTEM.fullmatch(text) else text, statement)
 
 
@@ -74,7 +80,7 @@ def is_statements_own(error: Exception) -> bool:
     return isinstance(error, apsw.Error)
 
 
-_SURVIVED = frozenset({"sql", "constraint", "refused", "expected"})
+_SURVIVED = frozenset({"sql", "constraint", "refused", "denied", "expected"})
 
 
 def is_survived(error: Exception, fault: SqlFault) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import apsw
 
+from rsm_spark.sql.table_rights import TableRights, folded
+
 INTERNAL_PREFIX = "_rsm_"
 """Tables of the replica itself, in the same file."""
 _SYSTEM = "temp"
@@ -47,6 +49,17 @@ _PRAGMAS = frozenset(
 )
 """Pragmas that only tell of the schema."""
 _FUNCTIONS_REFUSED = frozenset({"load_extension", "fts3_tokenizer", "sqlite_offset"})
+_COMPUTED = ("json_each", "json_tree")
+"""Tables whose rows SQLite computes from what it is given; those of pragmas tell of the schema, as their pragmas do."""
+_NAMES_OF_ALL = ("sqlite_master", "sqlite_schema", "sqlite_temp_master", "sqlite_temp_schema")
+"""Names and definitions of tables are no secret."""
+_OF_TWO = frozenset({
+    apsw.SQLITE_CREATE_INDEX, apsw.SQLITE_CREATE_TRIGGER, apsw.SQLITE_DROP_INDEX, apsw.SQLITE_DROP_TRIGGER,
+    apsw.SQLITE_ALTER_TABLE,
+})  # fmt: skip
+"""Changes of the schema of which the second name is that of the table."""
+NO_RIGHT = "the caller has no right to "
+"""Beginning of the words about what is beyond a caller's rights."""
 _TABLES_REFUSED = ("dbstat", "sqlite_dbpage", "sqlite_stmt", "bytecode", "tables_used", "carray")
 
 
@@ -58,8 +71,11 @@ class StatementGuard:
 
     Attributes:
         may_write: The same.
+        rights: Tables that the client has; None = all.
+        written: Tables whose rows the statement changes, as it said when it was prepared.
         is_on: A client's statement is being run; else one of the replica itself, which may do anything.
         refusal: Why the last statement was refused, in words; "" = it was not.
+        altered: Table whose schema it changes, as names are compared; "" = none, or all tables are the client's.
         schema_action: What the statement does to the schema ("DROP TABLE"); "" = nothing.
         target: Table, index, view or trigger that this is done to.
         is_rename, is_column_drop: Kind of an ALTER TABLE.
@@ -71,6 +87,7 @@ class StatementGuard:
 
     def __init__(self, *, may_write: bool) -> None:
         self.may_write = may_write
+        self.rights: TableRights | None = None
         self.is_on = False
         self.system: frozenset[str] = frozenset()
         self.begin()
@@ -78,7 +95,9 @@ class StatementGuard:
     def begin(self) -> None:
         """Forget the statement before."""
         self.refusal = ""
+        self.written: set[str] = set()
         self.schema_action = ""
+        self.altered = ""
         self.target = ""
         self.is_rename = False
         self.is_column_drop = False
@@ -96,6 +115,8 @@ class StatementGuard:
         else:
             self.has_read = self.has_read or action not in _READS_NOTHING
         reason = self._reason(action, one or "", two or "")
+        if not reason and self.rights is not None and not is_of_system:
+            reason = self._beyond(self.rights, action, one or "", two or "")
         if not reason:
             return apsw.SQLITE_OK
         self.refusal = self.refusal or reason
@@ -127,9 +148,34 @@ class StatementGuard:
             return "sqlite_sequence is written by AUTOINCREMENT alone"
         return ""
 
+    def _beyond(self, rights: TableRights, action: int, one: str, two: str) -> str:
+        """Return what is beyond a client's rights, of triggers and views too: they act with these rights."""
+        if action in _SCHEMA:
+            table = two if action in _OF_TWO else one
+            self.altered = self.altered or folded(table)
+            return "" if rights.may_alter(table) else no_right("alter", table, "tables_schema")
+        name = folded(one)
+        if action in _WRITES:
+            self.written.add(name)
+            # What else is written of SQLite's own tables is looked at for everybody.
+            is_dropped = self.schema_action.startswith("DROP") and name == self.altered
+            if name.startswith("sqlite_") or is_dropped or rights.may_write(one):
+                return ""
+            return no_right("write", one, "tables_write")
+        if action != apsw.SQLITE_READ or name in _NAMES_OF_ALL or name in _COMPUTED or name.startswith("pragma_"):
+            return ""
+        is_own_change = bool(self.schema_action) and (name == self.altered or name.startswith("sqlite_"))
+        is_read = is_own_change or (rights.may_read(one) and not name.startswith("sqlite_"))
+        return "" if is_read else no_right("read", one, "tables_read")
+
     def _function(self, name: str) -> str:
         if name.lower() in _FUNCTIONS_REFUSED:
             return f"the function {name} is not for clients"
         self.is_rename = self.is_rename or name == "sqlite_rename_table"
         self.is_column_drop = self.is_column_drop or name == "sqlite_drop_column"
         return ""
+
+
+def no_right(verb: str, table: str, field: str) -> str:
+    """Return the words about a table that is beyond a caller's rights."""
+    return f"{NO_RIGHT}{verb} {table}: its {field} (in the file of principals) has no such name"

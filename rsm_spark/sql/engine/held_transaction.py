@@ -31,6 +31,7 @@ from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.messages import SqlFault, SqlQuery, SqlResult, SqlStatement, StepOutcome, told_of
 from rsm_spark.sql.statement_words import reads_only
 from rsm_spark.sql.system_tables import SystemRows, system_names
+from rsm_spark.sql.table_rights import TableRights
 
 
 class HeldTransaction:
@@ -45,6 +46,7 @@ class HeldTransaction:
     Attributes:
         revision: Of the commit that it reads.
         has_written: It has changed rows, or the schema.
+        rights: Tables that its client has; None = all. Set before its first step.
 
     """
 
@@ -57,6 +59,7 @@ class HeldTransaction:
         self._own: _OwnTables | None = None
         self._savepoints = SavepointStack()  # Until there are own tables.
         self.has_written = False
+        self.rights: TableRights | None = None
         self._reader = SqlReader(path, settings, clock_s)
         try:
             self.revision = self._reader.hold()
@@ -93,7 +96,7 @@ class HeldTransaction:
                 outcome = self._without_own(statement)
                 if outcome is not None:
                     return outcome
-                self._own = _OwnTables(self._path, self._wal_end, self._settings, self._clock_s)
+                self._own = _OwnTables(self._path, self._wal_end, self._settings, self._clock_s, self.rights)
                 self._own.begin(self.revision + 1, self._savepoints)
                 self._own.runner.is_stopped = self._is_stopped
             found = self._own.runner.step(statement, self._settings.read_ms_max / 1000)
@@ -110,7 +113,8 @@ class HeldTransaction:
         """Read system tables, which a COMMIT does not look at again; None = it reads none."""
         if self._is_stopped:
             raise apsw.InterruptError("it was stopped")
-        reply, has_read, has_read_system = self._reader.read_held(SqlQuery(statement.sql, statement.parameters), system)
+        query = SqlQuery(statement.sql, statement.parameters)
+        reply, has_read, has_read_system = self._reader.read_held(query, system, self.rights)
         if not has_read_system and (has_read or reply.fault is None):
             return None
         if has_read:
@@ -130,7 +134,8 @@ class HeldTransaction:
             return None
         if self._is_stopped:
             raise apsw.InterruptError("it was stopped")
-        reply, has_read, _ = self._reader.read_held(SqlQuery(statement.sql, statement.parameters))
+        query = SqlQuery(statement.sql, statement.parameters)
+        reply, has_read, _ = self._reader.read_held(query, rights=self.rights)
         fault = reply.fault
         if fault is not None and fault.kind == "refused":
             return None
@@ -183,7 +188,14 @@ def _unexpected(statement: SqlStatement, result: SqlResult) -> SqlFault | None:
 class _OwnTables:
     """The connection that changes, and what runs statements on it as on a leader."""
 
-    def __init__(self, path: Path, wal_end: int, settings: SqlSettings, clock_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        wal_end: int,
+        settings: SqlSettings,
+        clock_s: Callable[[], float],
+        rights: TableRights | None,
+    ) -> None:
         self._files = OverlayFiles(path, wal_end)
         self._private = private_comment()
         try:
@@ -192,6 +204,7 @@ class _OwnTables:
             self._files.unregister()
             raise
         self._guard = StatementGuard(may_write=True)
+        self._guard.rights = rights
         self._connection.authorizer = self._guard
         self._catalog = SqlCatalog(self.execute)
         self._sequences = SequenceTable(self.execute, self._catalog)

@@ -15,10 +15,13 @@ import apsw
 from rsm_spark.sql.engine.bounded_rows import heard_columns, rows_within
 from rsm_spark.sql.engine.connections import open_reader, private_comment
 from rsm_spark.sql.engine.faults import SqlRefusal
-from rsm_spark.sql.engine.guard import StatementGuard
+from rsm_spark.sql.engine.guard import NO_RIGHT, StatementGuard
 from rsm_spark.sql.engine.reader import SliceReply
+from rsm_spark.sql.engine.rights_check import RightsCheck
 from rsm_spark.sql.engine.writer import MARK_TABLE
 from rsm_spark.sql.messages import SqlQuery, SqlSlice
+from rsm_spark.sql.statement_words import is_of_rows
+from rsm_spark.sql.table_rights import TableRights
 
 _PROGRESS_STEPS: Final = 100
 _LOOKS_MAX: Final = 20
@@ -66,7 +69,8 @@ class QuickReader:
         self._guard = StoredRowsGuard()
         self._connection.authorizer = self._guard
         self._connection.set_progress_handler(self._is_over, _PROGRESS_STEPS)
-        private = private_comment()
+        self._private = private = private_comment()
+        self._check = RightsCheck(self._connection, self._execute, self._guard)
         self._begin, self._end = f"{private}BEGIN", f"{private}ROLLBACK"
         self._mark = f"{private}SELECT revision FROM {MARK_TABLE}"
 
@@ -76,8 +80,23 @@ class QuickReader:
             return False
         return self._looks > _LOOKS_MAX or self._clock_s() > self._deadline_s
 
-    def read(self, query: SqlQuery) -> SliceReply | None:
-        """Return all rows of a query as of the last commit; None = it is not quick, or fails: a thread says how."""
+    def _execute(self, sql: str) -> Any:
+        """Run a statement of the replica itself; return its rows."""
+        guard = self._guard
+        was_on, guard.is_on = guard.is_on, False
+        try:
+            return self._connection.execute(self._private + sql).fetchall()
+        finally:
+            guard.is_on = was_on
+
+    def read(self, query: SqlQuery, rights: TableRights | None = None) -> SliceReply | None:
+        """Return all rows of a query as of the last commit; None = it is not quick, or fails: a thread says how.
+
+        Args:
+            query: The query.
+            rights: Tables that its client has; None = all.
+
+        """
         connection, guard = self._connection, self._guard
         self.was_slow = False
         guard.begin()
@@ -87,14 +106,18 @@ class QuickReader:
             cursor = connection.cursor()
             columns = heard_columns(cursor)
             self._looks, self._deadline_s = 0, self._clock_s() + QUICK_S
-            guard.is_on = True
+            guard.is_on, guard.rights = True, rights
             try:
-                rows = rows_within(cursor.execute(query.sql, query.parameters), _BYTES_MAX)
+                self._check.statement(query.sql)
+                can_cache = rights is None or is_of_rows(query.sql)
+                rows = rows_within(cursor.execute(query.sql, query.parameters, can_cache=can_cache), _BYTES_MAX)
             finally:
-                guard.is_on = False
+                guard.is_on, guard.rights = False, None
                 cursor.close(force=True)
         except (apsw.Error, SqlRefusal, LookupError, TypeError, ValueError) as error:
-            self.was_slow = bool(guard.refusal) or isinstance(error, SqlRefusal | apsw.InterruptError)
+            is_denied = guard.refusal.startswith(NO_RIGHT) or (isinstance(error, SqlRefusal) and error.kind == "denied")
+            is_slow = bool(guard.refusal) or isinstance(error, SqlRefusal | apsw.InterruptError)
+            self.was_slow = is_slow and not is_denied  # Others may have the right to it.
             return None
         finally:
             if connection.in_transaction:

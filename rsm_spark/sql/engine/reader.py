@@ -16,12 +16,14 @@ from rsm_spark.sql.engine.bounded_rows import heard_columns, rows_within, slice_
 from rsm_spark.sql.engine.connections import open_reader, private_comment
 from rsm_spark.sql.engine.faults import fault_of, is_statements_own
 from rsm_spark.sql.engine.guard import StatementGuard
+from rsm_spark.sql.engine.rights_check import RightsCheck
 from rsm_spark.sql.engine.system_rows import make_system_tables
 from rsm_spark.sql.engine.writer import MARK_TABLE
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.messages import SqlFault, SqlQuery, SqlReply, SqlResult, SqlSlice
-from rsm_spark.sql.statement_words import first_word
+from rsm_spark.sql.statement_words import first_word, is_of_rows
 from rsm_spark.sql.system_tables import SystemRows, system_names
+from rsm_spark.sql.table_rights import TableRights
 
 T = TypeVar("T")
 _PROGRESS_STEPS = 5_000
@@ -92,6 +94,7 @@ class SqlReader:
         self._private = private_comment()
         self._guard = StatementGuard(may_write=False)
         self._connection.authorizer = self._guard
+        self._check = RightsCheck(self._connection, self._execute, self._guard)
         self._connection.set_progress_handler(self._is_over, _PROGRESS_STEPS)
 
     def _is_over(self) -> bool:
@@ -112,26 +115,31 @@ class SqlReader:
         """Close it; nothing is being read."""
         self._connection.close()
 
-    def read(self, query: SqlQuery | ColumnsQuery, system: SystemRows | None = None) -> ReadReply:
+    def read(
+        self, query: SqlQuery | ColumnsQuery, system: SystemRows | None = None, rights: TableRights | None = None
+    ) -> ReadReply:
         """Answer a query as of one commit, or name the columns of a statement.
 
         Args:
             query: The query.
             system: Rows of the system tables that it names; None = there are none.
+            rights: Tables that its client has; None = all.
 
         Raises:
             RsmError: The file failed.
 
         """
         try:
-            return self._read_as_of_one_commit(query, system)
+            return self._read_as_of_one_commit(query, system, rights)
         except apsw.Error as error:
             raise RsmError(f"the tables' file cannot be read: {type(error).__name__}: {error}") from error
 
-    def _read_as_of_one_commit(self, query: SqlQuery | ColumnsQuery, system: SystemRows | None) -> ReadReply:
+    def _read_as_of_one_commit(
+        self, query: SqlQuery | ColumnsQuery, system: SystemRows | None, rights: TableRights | None
+    ) -> ReadReply:
         revision = self._begin()
         try:
-            return ReadReply(self._read(query, system), revision)
+            return ReadReply(self._read(query, system, rights), revision)
         finally:
             self._end()
 
@@ -150,10 +158,12 @@ class SqlReader:
         self._is_held = True
         return self._begin()
 
-    def read_held(self, query: SqlQuery, system: SystemRows | None = None) -> HeldReply:
+    def read_held(
+        self, query: SqlQuery, system: SystemRows | None = None, rights: TableRights | None = None
+    ) -> HeldReply:
         """Answer a query as of the commit that is held; see `read`."""
         try:
-            reply = self._read(query, system)
+            reply = self._read(query, system, rights)
         finally:
             self._deadline_s = float("inf")
         return HeldReply(reply, self._guard.has_read, self._guard.has_read_system)
@@ -163,7 +173,9 @@ class SqlReader:
         self._is_held = False
         self._end()
 
-    def open_rows(self, query: SqlQuery, system: SystemRows | None = None) -> SliceReply:
+    def open_rows(
+        self, query: SqlQuery, system: SystemRows | None = None, rights: TableRights | None = None
+    ) -> SliceReply:
         """Begin to read a result in slices; until the last one, or `close_rows`, it holds one commit; see `read`.
 
         Raises:
@@ -172,7 +184,7 @@ class SqlReader:
         """
         try:
             revision = self._begin()
-            first = self._slice(query, system)
+            first = self._slice(query, system, rights)
             if not first.is_last:
                 # Many of them may wait for their clients.
                 self._connection.execute(f"{self._private}PRAGMA cache_size = {-_HELD_CACHE_KIB}")
@@ -189,7 +201,7 @@ class SqlReader:
 
         """
         try:
-            return self._slice(None, None)
+            return self._slice(None, None, None)
         except apsw.Error as error:
             self.close_rows()
             raise RsmError(f"the tables' file cannot be read: {type(error).__name__}: {error}") from error
@@ -199,10 +211,11 @@ class SqlReader:
         self._stop()
         self._end()
 
-    def _slice(self, query: SqlQuery | None, system: SystemRows | None) -> SqlSlice:
+    def _slice(self, query: SqlQuery | None, system: SystemRows | None, rights: TableRights | None) -> SqlSlice:
         def _work() -> SqlSlice:
             if query is not None:
                 self._make_system_tables(query.sql, system)
+                self._check.statement(query.sql)
                 self._columns_left = self._start(query)
             rows, is_last = slice_within(self._rows_left, self._settings.result_bytes_max, self._clock_s)
             return SqlSlice(self._columns_left if query is not None else (), rows, is_last)
@@ -210,14 +223,14 @@ class SqlReader:
         if query is not None:
             self._guard.begin()
             self._guard.may_write = first_word(query.sql) == "EXPLAIN"
-        found = self._within_limits(_work)
+        found = self._within_limits(_work, rights)
         if isinstance(found, SqlFault):
             found = SqlSlice(fault=found)
         if found.is_last:
             self.close_rows()
         return found
 
-    def _read(self, query: SqlQuery | ColumnsQuery, system: SystemRows | None) -> SqlReply:
+    def _read(self, query: SqlQuery | ColumnsQuery, system: SystemRows | None, rights: TableRights | None) -> SqlReply:
         self._guard.begin()
         # What only tells how a statement would run may be of one that writes: the connection cannot.
         self._guard.may_write = isinstance(query, ColumnsQuery) or first_word(query.sql) == "EXPLAIN"
@@ -225,15 +238,16 @@ class SqlReader:
         def _work() -> SqlResult:
             is_of_columns = isinstance(query, ColumnsQuery)
             self._make_system_tables(query.sql, {} if is_of_columns else system)
+            self._check.statement(query.sql)
             return self._columns(query.sql) if isinstance(query, ColumnsQuery) else self._rows(query)
 
-        found = self._within_limits(_work)
+        found = self._within_limits(_work, rights)
         return SqlReply((), found) if isinstance(found, SqlFault) else SqlReply((found,))
 
-    def _within_limits(self, work: Callable[[], T]) -> T | SqlFault:
+    def _within_limits(self, work: Callable[[], T], rights: TableRights | None) -> T | SqlFault:
         """Run a statement of a client, or a part of it, under the guard and a time limit."""
         guard = self._guard
-        guard.is_on = True
+        guard.is_on, guard.rights = True, rights
         self._deadline_s = self._clock_s() + self._settings.read_ms_max / 1000
         try:
             return work()
@@ -247,7 +261,7 @@ class SqlReader:
                 raise
             return fault_of(error, guard.refusal, 0)
         finally:
-            guard.is_on = False
+            guard.is_on, guard.rights = False, None
             guard.may_write = False
 
     def _make_system_tables(self, sql: str, rows: SystemRows | None) -> None:
@@ -263,7 +277,12 @@ class SqlReader:
 
     def _execute(self, sql: str) -> Any:
         """Run a statement of the replica itself; return its rows."""
-        return self._connection.execute(self._private + sql).fetchall()
+        guard = self._guard
+        was_on, guard.is_on = guard.is_on, False
+        try:
+            return self._connection.execute(self._private + sql).fetchall()
+        finally:
+            guard.is_on = was_on
 
     def _columns(self, sql: str) -> SqlResult:
         columns: tuple[tuple[str, str], ...] = ()
@@ -295,7 +314,9 @@ class SqlReader:
         """Begin to run a query; return its columns."""
         cursor = self._cursor = self._connection.cursor()
         columns = heard_columns(cursor)
-        self._rows_left = cursor.execute(query.sql, query.parameters, can_cache=not self._is_held)
+        # One that was prepared for another caller may be run once it was looked at: `RightsCheck.statement`.
+        can_cache = not self._is_held and (self._guard.rights is None or is_of_rows(query.sql))
+        self._rows_left = cursor.execute(query.sql, query.parameters, can_cache=can_cache)
         return tuple(columns)
 
     def _stop(self) -> None:

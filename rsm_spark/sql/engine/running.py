@@ -14,6 +14,7 @@ from rsm_spark.sql.engine.connections import bound_values
 from rsm_spark.sql.engine.faults import MORE_THAN_ONE, SqlRefusal, fault_of, is_survived
 from rsm_spark.sql.engine.folding import RecordWriter
 from rsm_spark.sql.engine.guard import StatementGuard
+from rsm_spark.sql.engine.rights_check import RightsCheck
 from rsm_spark.sql.engine.savepoints import SavepointStack
 from rsm_spark.sql.engine.sequences import SequenceTable
 from rsm_spark.sql.engine.shapes import Execute, TableShape, quoted
@@ -67,6 +68,8 @@ class SqlRunner:
         self._folding = folding
         self._clock_s = clock_s
         self._touched = TouchedRows(execute, catalog)
+        self._check = RightsCheck(connection, execute, guard)
+        self._checked: set[str] = set()  # Texts that were looked at, for the rights of this transaction.
         self._deadline_s = float("inf")
         self._statements_seen = 0
         self._made: list[MadeRecord] = []
@@ -148,6 +151,7 @@ class SqlRunner:
 
         """
         self._made, self._number = [], number
+        self._checked.clear()
         self._touched.clear()
         self._guard.begin()
         self._savepoints = savepoints or SavepointStack()
@@ -227,6 +231,9 @@ class SqlRunner:
 
     def _run_one(self, statement: SqlStatement) -> SqlResult:
         connection, guard = self._connection, self._guard
+        if guard.rights is not None and statement.sql not in self._checked:
+            self._check.statement(statement.sql)
+            self._checked.add(statement.sql)
         guard.begin()
         self._statements_seen = self._rewritten = 0
         self._altered = None
@@ -301,6 +308,8 @@ class SqlRunner:
         """Log what a statement changed: rows that went with it, itself, the schema, then rows that are there now."""
         catalog = self._catalog
         changes = catalog.difference(is_rename=self._guard.is_rename, number=self._number)
+        self._checked.clear()
+        self._check.schema(changes)
         if not changes:
             self._made += self._take_records()
             return

@@ -36,6 +36,7 @@ from rsm_spark.sql.engine.touched import MadeRecord
 from rsm_spark.sql.limits import ENTRY_S, SqlSettings
 from rsm_spark.sql.messages import SqlCommit, SqlResult, SqlStatement
 from rsm_spark.sql.records import CATALOG
+from rsm_spark.sql.table_rights import TableRights
 
 MARK_TABLE = f"{INTERNAL_PREFIX}mark"
 KERNEL_TABLE = f"{INTERNAL_PREFIX}kernel"
@@ -191,13 +192,14 @@ class SqlWriter:
         return self._spent_s >= ENTRY_S
 
     def run(
-        self, statements: Sequence[SqlStatement] | SqlCommit, number: int
+        self, statements: Sequence[SqlStatement] | SqlCommit, number: int, rights: TableRights | None = None
     ) -> tuple[list[MadeRecord], list[SqlResult]]:
         """Run statements, and leave what they did in place until their records are folded, or dropped.
 
         Args:
             statements: All or none; of an interactive transaction they must have the outcomes that they had.
             number: Of a table that they make; greater than any before.
+            rights: Tables that their client has; None = all.
 
         Returns:
             The records to log, and a result for each statement; none for an interactive transaction.
@@ -213,6 +215,7 @@ class SqlWriter:
         self.execute("SAVEPOINT command")
         results: list[SqlResult] = []
         began_s, time_s = self._clock_s(), self._settings.command_ms_max / 1000
+        self._guard.rights = rights
         try:
             if isinstance(statements, SqlCommit):
                 made = self._runner.replay(statements, number, time_s)
@@ -227,6 +230,7 @@ class SqlWriter:
                 raise SqlFaultError(fault) from error
             raise
         finally:
+            self._guard.rights = None
             self._spent_s += self._clock_s() - began_s
         self._pending, self._folded_count = made, 0
         if not made:

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from rsm_spark.errors import ConnectionLostError, MissingLogError
+from rsm_spark.errors import AccessDeniedError, ConnectionLostError, MissingLogError
 from rsm_spark.runtime.change_feed import ChangeFeed, FeedEntry
 from rsm_spark.runtime.change_filter import ChangeFilter
 from rsm_spark.runtime.past_rows import PastRows
@@ -25,6 +25,7 @@ from rsm_spark.sql.feed.events import BEGINNING, NOW, SqlChange, SqlFeedRequest,
 from rsm_spark.sql.feed.telling import ToldTables
 from rsm_spark.sql.machine import SqlMachine
 from rsm_spark.sql.records import CATALOG, DESCRIPTION, CatalogRow
+from rsm_spark.sql.table_rights import TableRights
 
 PROGRESS_S = 2.0
 _PROGRESS_MS_MIN = 100
@@ -81,11 +82,19 @@ class FeedDesk:
             if not self._of[owner]:
                 del self._of[owner]
 
-    async def slices(self, request: SqlFeedRequest, owner: str) -> AsyncGenerator[SqlFeedSlice, None]:
+    async def slices(
+        self, request: SqlFeedRequest, owner: str, rights: TableRights | None = None
+    ) -> AsyncGenerator[SqlFeedSlice, None]:
         """Iterate over the slices of a feed; ends only with an error.
+
+        Args:
+            request: What is asked for.
+            owner: Whose feed it is.
+            rights: Tables that the owner has; None = all. Of others nothing is told.
 
         Raises:
             InvalidCommandError: The request is beyond its bounds.
+            AccessDeniedError: It names a table that the owner may not read.
             ConnectionLostError: There are too many here, or this replica tells no more: another one does.
             MissingLogError: The log, or what the tables were, is not known any more; its `last_revision` + 1 is the
                 first revision from which a feed can begin.
@@ -93,9 +102,12 @@ class FeedDesk:
 
         """
         check_feed_request(request)
+        denied = [name for name in request.tables if rights is not None and not rights.may_read(name)]
+        if denied:
+            raise AccessDeniedError(f"the caller has no right to read {denied[0]}: it is not told of its changes")
         with self.seat(owner):
             begin = await self._begin(request.begin)
-            async with contextlib.aclosing(self._told(begin, request, owner)) as slices:
+            async with contextlib.aclosing(self._told(begin, request, owner, rights)) as slices:
                 async for one in slices:
                     yield one
 
@@ -107,14 +119,16 @@ class FeedDesk:
         chain, _ = await self._feed.context.chains.read()
         return chain.ledgers[0].first_revision if chain.ledgers else 1
 
-    async def _told(self, begin: int, request: SqlFeedRequest, owner: str) -> AsyncGenerator[SqlFeedSlice, None]:
+    async def _told(
+        self, begin: int, request: SqlFeedRequest, owner: str, rights: TableRights | None
+    ) -> AsyncGenerator[SqlFeedSlice, None]:
         clock, feed = asyncio.get_running_loop().time, self._feed
         progress_s = max(request.progress_ms, _PROGRESS_MS_MIN) / 1000 if request.progress_ms else PROGRESS_S
         cursor, teller = feed.cursor(begin), None
         try:
             up_to = begin - 1
             entries = await cursor.read(0.0)  # Who begins at what was trimmed hears nothing else first.
-            yield SqlFeedSlice((), up_to)
+            yield SqlFeedSlice((), up_to, is_partial=rights is not None and not request.tables)
             told_s = clock()
             while True:
                 if feed.is_closed:
@@ -122,7 +136,7 @@ class FeedDesk:
                 for entry in entries:
                     if teller is None:
                         objects = await self._catalog_at(entry.first_revision - 1, owner)
-                        teller = ToldTables(objects, request.tables)
+                        teller = ToldTables(objects, request.tables, rights)
                     for one in _slices(teller, entry, begin):
                         self.told_count += len(one.changes)
                         yield one

@@ -102,11 +102,13 @@ class SqlFeedSlice(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         changes: In order of revisions.
         up_to: There are no others up to this revision, inclusive.
+        is_partial: Of the first one: of some tables nothing is told, since the feed's reader has no right to them.
 
     """
 
     changes: tuple[SqlChange, ...]
     up_to: int
+    is_partial: bool = False
 
 
 _REQUESTS = msgpack_decoder(SqlFeedRequest)

@@ -16,6 +16,7 @@ from rsm_spark.errors import CorruptLogError
 from rsm_spark.sql.engine.past_tables import PastTable, past_table, tables_of, values_before
 from rsm_spark.sql.feed.events import SchemaObject, SqlChange
 from rsm_spark.sql.records import CatalogRow, SqlRecord
+from rsm_spark.sql.table_rights import TableRights
 
 _ROWS = frozenset({SqlRecord.ROW_PUT, SqlRecord.ROW_GONE, SqlRecord.ROW_CHANGED, SqlRecord.ROW_REMOVED})
 _OBJECTS = frozenset({SqlRecord.OBJECT_PUT, SqlRecord.OBJECT_GONE})
@@ -27,13 +28,17 @@ class ToldTables:
     Args:
         objects: The catalog as it was before the first of them; changed by what is told.
         tables: Names of tables, in whatever case; () = all.
+        rights: Tables that the reader has; None = all. Of others nothing is told.
 
     """
 
-    def __init__(self, objects: Mapping[str, CatalogRow], tables: Sequence[str] = ()) -> None:
+    def __init__(
+        self, objects: Mapping[str, CatalogRow], tables: Sequence[str] = (), rights: TableRights | None = None
+    ) -> None:
         self._objects = dict(objects)
         self._names = tables_of(objects)
         self._wanted = frozenset(name.lower() for name in tables)
+        self._rights = rights
 
     def tell(self, records: Sequence[Record], first_revision: int, logged_ms: int, begin: int) -> Iterator[SqlChange]:
         """Iterate over the changes of an entry; to its end, before the next one is told.
@@ -81,6 +86,10 @@ class ToldTables:
                 yield change
 
     def _is_wanted(self, *names: str) -> bool:
+        if self._rights is not None:
+            names = tuple(name for name in names if self._rights.may_read(name))
+            if not names:
+                return False
         return not self._wanted or any(name.lower() in self._wanted for name in names)
 
     def _row(self, record: Record, revision: int, transaction: int, logged_ms: int) -> SqlChange | None:
@@ -137,7 +146,8 @@ class ToldTables:
             return None
         (sql,) = records[place].fields
         listed: tuple[SchemaObject, ...] = tuple((kind, name, is_there) for (kind, name), is_there in objects.items())
-        return SqlChange(revision, transaction, logged_ms, "schema", next(iter(names), ""), sql=sql, objects=listed)
+        table = next((name for name in names if self._is_wanted(name)), next(iter(names), ""))
+        return SqlChange(revision, transaction, logged_ms, "schema", table, sql=sql, objects=listed)
 
     def _fold(self, record: Record) -> None:
         name = record.fields[0]

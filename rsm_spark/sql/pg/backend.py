@@ -17,17 +17,18 @@ from rsm_spark.core.freshness import LINEARIZABLE, Freshness, ReadKind, at_least
 from rsm_spark.errors import InvalidCommandError, NotLeaderError
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.status import ReplicaRole
+from rsm_spark.sql.bounded_service import BoundedService
 from rsm_spark.sql.client.row_stream import SqlRowStream
 from rsm_spark.sql.engine.reader import ColumnsQuery
 from rsm_spark.sql.messages import SqlQuery, SqlReply, SqlResult, SqlSlice, SqlTransaction, decode_reply, encode
 from rsm_spark.sql.pg.catalog import PgCatalog
-from rsm_spark.sql.pg.catalog_schema import SCHEMA_SQL, TABLES_SQL
+from rsm_spark.sql.pg.catalog_schema import SCHEMA_SQL, TABLES_SQL, shown_rows
 from rsm_spark.sql.pg.dialect import SpelledStatement
 from rsm_spark.sql.pg.faults import OVERLOADED, TOO_LARGE, PgFault, fault_of
 from rsm_spark.sql.pg.lexing import LexedStatement, statements_of
 from rsm_spark.sql.pg.rows_left import LinkedRows, LocalRows
 from rsm_spark.sql.pg.statements import PgStatement, statement_of
-from rsm_spark.sql.pg.tasks import DescribeRows, ReadRows, RowsRead, RunWrites, WritesDone
+from rsm_spark.sql.pg.tasks import DescribeRows, PgCaller, ReadRows, RowsRead, RunWrites, WritesDone
 from rsm_spark.sql.pg.transactions import PgTransaction, PgTransactions
 from rsm_spark.sql.reader_pool import ReaderPool
 from rsm_spark.sql.reads import SqlReads
@@ -122,7 +123,7 @@ class PgBackend:
 
     # ---- rows
 
-    async def read(self, task: ReadRows, owner: str) -> RowsRead:
+    async def read(self, task: ReadRows, caller: PgCaller) -> RowsRead:
         """Return the rows of a query, or the first of them.
 
         Raises:
@@ -131,22 +132,23 @@ class PgBackend:
 
         """
         if task.is_system:
-            return await self._of_system(task, owner)
+            return await self._of_system(task, caller)
+        owner, rights = caller
         query = SqlQuery(task.sql, task.values)
         level = task.level
         if level.kind is not ReadKind.LINEARIZABLE or self._replica.role is ReplicaRole.LEADER:
             try:
-                found = await self._reads.rows(query, level, owner, is_shown_all=task.is_shown_all)
+                found = await self._reads.rows(query, level, owner, is_shown_all=task.is_shown_all, rights=rights)
             except NotLeaderError:
                 pass  # Another one leads since then.
             except asyncio.QueueFull:
                 raise PgFault(OVERLOADED, "too many reads wait: try again") from None
             else:
                 first = _checked_slice(found.slice)
-                left = None if first.is_last else LocalRows(self._reads, found.name, owner)
+                left = None if first.is_last else LocalRows(self._reads, found.name, caller)
                 return RowsRead(SqlResult(first.columns, first.rows), found.revision, left)
         async with contextlib.AsyncExitStack() as stack:
-            client = await stack.enter_async_context(self._links.of(owner))
+            client = BoundedService(await stack.enter_async_context(self._links.of(owner)), rights)
             stream = SqlRowStream(client)
             try:
                 await stream.open(task.sql, task.values)
@@ -158,23 +160,24 @@ class PgBackend:
             linked = None if stream.is_last else LinkedRows(stream, stack.pop_all())
             return RowsRead(SqlResult(stream.columns, rows), stream.revision, linked)
 
-    async def _of_system(self, task: ReadRows, owner: str) -> RowsRead:
-        schema, revision = await self._schema(task.level, owner)
+    async def _of_system(self, task: ReadRows, caller: PgCaller) -> RowsRead:
+        schema, revision = await self._schema(task.level, caller)
         asked = (task.sql, task.values, schema, task.user, dict(task.settings))
-        async with self._turns.of(owner):
+        async with self._turns.of(caller.turns_as):
             loop = asyncio.get_running_loop()
             result = await loop.run_in_executor(self._thread, self._catalog.answer, *asked)
         return RowsRead(result, revision)
 
-    async def _schema(self, level: Freshness, owner: str) -> tuple[list[tuple[Any, ...]], int]:
-        """Return the rows that tell of all tables, and the revision that they show."""
+    async def _schema(self, level: Freshness, caller: PgCaller) -> tuple[list[tuple[Any, ...]], int]:
+        """Return the rows that tell of all tables to which a caller has a right, and the revision that they show."""
         try:
-            return await self._all_rows(SCHEMA_SQL, level, owner)
+            rows, revision = await self._all_rows(SCHEMA_SQL, level, caller.turns_as)
         except PgFault:
-            return await self._all_rows(TABLES_SQL, level, owner)
+            rows, revision = await self._all_rows(TABLES_SQL, level, caller.turns_as)
+        return rows if caller.rights is None else shown_rows(rows, caller.rights.may_see), revision
 
     async def _all_rows(self, sql: str, level: Freshness, owner: str) -> tuple[list[tuple[Any, ...]], int]:
-        found = await self.read(ReadRows(sql, (), level), owner)
+        found = await self.read(ReadRows(sql, (), level), PgCaller(owner, None))
         rows, left = list(found.result.rows), found.left
         try:
             while left is not None:
@@ -189,7 +192,7 @@ class PgBackend:
                 await left.close()
         return rows, found.revision
 
-    async def describe(self, task: DescribeRows, owner: str) -> tuple[tuple[str, str], ...]:
+    async def describe(self, task: DescribeRows, caller: PgCaller) -> tuple[tuple[str, str], ...]:
         """Return name and declared type of the columns of a statement.
 
         Raises:
@@ -197,24 +200,25 @@ class PgBackend:
             RsmError: It cannot be answered now.
 
         """
+        owner, rights = caller
         if task.is_system:
-            schema, _ = await self._schema(LINEARIZABLE, owner)
+            schema, _ = await self._schema(LINEARIZABLE, caller)
             async with self._turns.of(owner):
                 loop = asyncio.get_running_loop()
                 return await loop.run_in_executor(self._thread, self._catalog.columns, task.sql, schema)
         try:
-            found = await self._pool.read(ColumnsQuery(task.sql), owner)
+            found = await self._pool.read(ColumnsQuery(task.sql), owner, rights=rights)
             if found.reply.fault is not None and self._replica.role is not ReplicaRole.LEADER:
                 # What it names may have been made just now.
                 async with self._links.of(owner) as client:
                     newest = await client.query(encode(_ANY_QUERY))
                 await self._reads.rows(_ANY_QUERY, at_least(newest.revision), owner)  # It is one row.
-                found = await self._pool.read(ColumnsQuery(task.sql), owner)
+                found = await self._pool.read(ColumnsQuery(task.sql), owner, rights=rights)
         except asyncio.QueueFull:
             raise PgFault(OVERLOADED, "too many reads wait: try again") from None
         return _first(found.reply).columns
 
-    async def begin(self, owner: str) -> PgTransaction:
+    async def begin(self, caller: PgCaller) -> PgTransaction:
         """Begin an interactive transaction at the leader.
 
         Raises:
@@ -223,9 +227,9 @@ class PgBackend:
             RsmError: There is no answer.
 
         """
-        return await self._transactions.begin(owner, is_leader=self._replica.role is ReplicaRole.LEADER)
+        return await self._transactions.begin(caller, is_leader=self._replica.role is ReplicaRole.LEADER)
 
-    async def write(self, task: RunWrites, owner: str) -> WritesDone:
+    async def write(self, task: RunWrites, caller: PgCaller) -> WritesDone:
         """Have the leader do statements, all or none, once.
 
         Raises:
@@ -233,10 +237,10 @@ class PgBackend:
             RsmError: There is no answer.
 
         """
-        async with self._links.of(owner) as client:
+        async with self._links.of(caller.turns_as) as link:
             # Nothing of PostgreSQL's protocol tells a row id.
             command = SqlTransaction(task.statements, is_brief=True, wants_row_ids=False)
-            reply = await client.execute(encode(command))
+            reply = await BoundedService(link, caller.rights).execute(encode(command))
         return WritesDone(_checked(decode_reply(reply.payload)).results, reply.revision)
 
 

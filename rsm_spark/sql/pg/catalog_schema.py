@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 _SQL = """
@@ -28,6 +28,8 @@ SCHEMA_SQL: Final = _SQL.format(own=_NAMES, kinds="'table', 'view'")
 """Asks for all of it."""
 TABLES_SQL: Final = _SQL.format(own=_NAMES, kinds="'table'")
 """The same without the columns of views, one of which may be of a table that is no more."""
+_OWNER: Final = {"object": 3}
+"""Place of the table's name in a row; 1 in the others."""
 _AUTO = re.compile(r"sqlite_autoindex_(.+)_\d+")
 
 
@@ -91,6 +93,19 @@ class CatalogTable(NamedTuple):
     indexes: tuple[CatalogIndex, ...]
     references: tuple[CatalogForeignKey, ...]
     triggers: tuple[tuple[str, str], ...]
+
+
+def shown_rows(rows: Iterable[tuple[Any, ...]], is_shown: Callable[[str], bool]) -> list[tuple[Any, ...]]:
+    """Return those rows of `SCHEMA_SQL` that tell of some tables, of their indexes and triggers.
+
+    Args:
+        rows: All of them.
+        is_shown: Says of a table or a view whether it is one of them.
+
+    """
+    found = list(rows)
+    parts = {row[2] for row in found if row[0] == "index" and is_shown(row[1])}
+    return [row for row in found if (row[1] in parts if row[0] == "part" else is_shown(row[_OWNER.get(row[0], 1)]))]
 
 
 def catalog_of(rows: Iterable[tuple[Any, ...]]) -> list[CatalogTable]:

@@ -40,6 +40,7 @@ from rsm_spark.sql.pg.session import PgSession
 from rsm_spark.sql.pg.tasks import (
     DescribeRows,
     EndTransaction,
+    PgCaller,
     PgTask,
     ReadRows,
     ReadSlice,
@@ -62,6 +63,7 @@ from rsm_spark.sql.pg.wire import (
     PgStartupRequest,
     PgTerminateRequest,
 )
+from rsm_spark.sql.table_rights import TableRights
 
 _LOGGER = logging.getLogger(__name__)
 STRANGER_S: Final = 10.0
@@ -114,19 +116,19 @@ class PgConnectionOwner(Protocol):
         """See `PgBackend`."""
         ...
 
-    async def read(self, task: ReadRows, owner: str) -> Any:
+    async def read(self, task: ReadRows, caller: PgCaller) -> Any:
         """See `PgBackend`."""
         ...
 
-    async def describe(self, task: DescribeRows, owner: str) -> Any:
+    async def describe(self, task: DescribeRows, caller: PgCaller) -> Any:
         """See `PgBackend`."""
         ...
 
-    async def begin(self, owner: str) -> PgOpenTransaction:
+    async def begin(self, caller: PgCaller) -> PgOpenTransaction:
         """See `PgBackend`."""
         ...
 
-    async def write(self, task: RunWrites, owner: str) -> Any:
+    async def write(self, task: RunWrites, caller: PgCaller) -> Any:
         """See `PgBackend`."""
         ...
 
@@ -149,7 +151,7 @@ class PgConnection(asyncio.Protocol):
         peer: The other end, for messages.
         principal: Who has logged in.
         again: Finds that one again.
-        turns_as: Whose requests these are, for turns.
+        caller: Whose requests these are: for turns, and what it may.
         process_id, secret: By which what it has under way is cancelled.
         is_encrypted: By TLS.
 
@@ -180,7 +182,7 @@ class PgConnection(asyncio.Protocol):
         self.peer = ""
         self.principal: Principal | None = None
         self.again: Callable[[], Principal | None] = lambda: None
-        self.turns_as = ""
+        self.caller = PgCaller("", TableRights())
         self.process_id = secrets.randbelow(2**31)
         self.secret = int.from_bytes(os.urandom(4), "big", signed=True)
         self.is_encrypted = False
@@ -454,26 +456,26 @@ class PgConnection(asyncio.Protocol):
                 await self._close_rows(left)
 
     async def _carry_out(self, task: PgTask) -> Any:
-        owner, turns_as = self._owner, self.turns_as
+        owner, caller = self._owner, self.caller
         match task:
             case TranslateQuery():
-                return await owner.translate(task, turns_as)
+                return await owner.translate(task, caller.turns_as)
             case SendAnswers():
                 await self._send()
                 return await asyncio.sleep(0)
             case ReadRows():
-                found: RowsRead = await self._cancellable(owner.read(task, turns_as))
+                found: RowsRead = await self._cancellable(owner.read(task, caller))
                 if found.left is not None:
                     self._rows_left[found.left] = None
                 return found
             case ReadSlice():
                 return await self._cancellable(task.left.next())
             case DescribeRows():
-                return await self._cancellable(owner.describe(task, turns_as))
+                return await self._cancellable(owner.describe(task, caller))
             case RunWrites():
-                return await owner.write(task, turns_as)
+                return await owner.write(task, caller)
             case StartTransaction():
-                self._transaction = await owner.begin(turns_as)
+                self._transaction = await owner.begin(caller)
                 return None
             case RunStep():
                 assert self._transaction is not None

@@ -106,6 +106,8 @@ def fault_of(fault: SqlFault) -> PgFault:
         case "refused":
             is_denied = any(words in text for words in ("reads only", "not for clients", "replica's own"))
             return PgFault(DENIED if is_denied else NOT_SUPPORTED, text)
+        case "denied":
+            return PgFault(DENIED, text)
         case "limit":
             return PgFault(CANCELLED if "cancelled" in text or "takes longer" in text else TOO_LARGE, text)
         case "conflict" | "aborted":

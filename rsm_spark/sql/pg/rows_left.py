@@ -8,6 +8,7 @@ import contextlib
 from rsm_spark.sql.client.row_stream import SqlRowStream
 from rsm_spark.sql.messages import SqlSlice
 from rsm_spark.sql.pg.faults import OVERLOADED, PgFault, fault_of
+from rsm_spark.sql.pg.tasks import PgCaller
 from rsm_spark.sql.reads import SqlReads
 
 
@@ -17,14 +18,14 @@ class LocalRows:
     Args:
         reads: Of the replica.
         name: Of the result.
-        owner: Whose it is.
+        caller: Whose it is.
 
     """
 
-    def __init__(self, reads: SqlReads, name: bytes, owner: str) -> None:
+    def __init__(self, reads: SqlReads, name: bytes, caller: PgCaller) -> None:
         self._reads = reads
         self._name = name
-        self._owner = owner
+        self._caller = caller
         self._number = 0
 
     async def next(self) -> SqlSlice:
@@ -36,7 +37,8 @@ class LocalRows:
         """
         self._number += 1
         try:
-            found = await self._reads.next_rows(self._name, self._number, self._owner)
+            owner, rights = self._caller
+            found = await self._reads.next_rows(self._name, self._number, owner, rights)
         except asyncio.QueueFull:
             raise PgFault(OVERLOADED, "too many reads wait: try again") from None
         if found.fault is not None:
@@ -45,7 +47,7 @@ class LocalRows:
 
     async def close(self) -> None:
         """Read no more of them."""
-        self._reads.close_rows(self._name, self._owner)
+        self._reads.close_rows(self._name, self._caller.turns_as)
 
 
 class LinkedRows:

@@ -24,13 +24,15 @@ from rsm_spark.sql.pg.log_in import LogInOutcome, LogInRules, log_in
 from rsm_spark.sql.pg.session import PgSession
 from rsm_spark.sql.pg.session_settings import SessionSettings
 from rsm_spark.sql.pg.statements import PgStatement
-from rsm_spark.sql.pg.tasks import DescribeRows, ReadRows, RowsRead, RunWrites, TranslateQuery, WritesDone
+from rsm_spark.sql.pg.tasks import DescribeRows, PgCaller, ReadRows, RowsRead, RunWrites, TranslateQuery, WritesDone
 from rsm_spark.sql.pg.transactions import PgTransaction
 from rsm_spark.sql.pg.wire import PgCancelRequest, PgStartupRequest
+from rsm_spark.sql.scopes import SQL_SCOPES
 from rsm_spark.sql.system_tables import sees_all
+from rsm_spark.sql.table_rights import rights_of
 from rsm_spark.transport.connection_keeper import ConnectionKeeper
 from rsm_spark.transport.framed_port import listening_on
-from rsm_spark.transport.reach import WHOLE_LOG, fault_of
+from rsm_spark.transport.reach import fault_of
 from rsm_spark.transport.security import Security, check_bind
 
 _POT_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -169,7 +171,7 @@ class PgServer:
         key = None if principal.role in (Role.REPLICA, Role.OPERATOR) else principal.name
         if not self.seats.know(connection.slot, key):
             raise PgFatalFault(TOO_MANY, f"{principal} has its part of this port's connections already: share them")
-        connection.turns_as = turns_name(principal, str(connection.slot.address))
+        connection.caller = PgCaller(turns_name(principal, str(connection.slot.address)), rights_of(principal))
         settings = SessionSettings(user)
         try:
             settings.begin(startup.parameters)
@@ -200,7 +202,7 @@ class PgServer:
 
         """
         log = self._backend.log
-        fault = fault_of(principal, log, WHOLE_LOG)
+        fault = fault_of(principal, log, SQL_SCOPES)
         if not fault and not may(principal, Right.STATE_READ):
             fault = f"{principal} may not read the state of a log"
         if fault:
@@ -218,21 +220,21 @@ class PgServer:
         """See `PgBackend`."""
         return await self._backend.translate(task.sql, owner)
 
-    async def read(self, task: ReadRows, owner: str) -> RowsRead:
+    async def read(self, task: ReadRows, caller: PgCaller) -> RowsRead:
         """See `PgBackend`."""
-        return await self._backend.read(task, owner)
+        return await self._backend.read(task, caller)
 
-    async def describe(self, task: DescribeRows, owner: str) -> tuple[tuple[str, str], ...]:
+    async def describe(self, task: DescribeRows, caller: PgCaller) -> tuple[tuple[str, str], ...]:
         """See `PgBackend`."""
-        return await self._backend.describe(task, owner)
+        return await self._backend.describe(task, caller)
 
-    async def begin(self, owner: str) -> PgTransaction:
+    async def begin(self, caller: PgCaller) -> PgTransaction:
         """See `PgBackend`."""
-        return await self._backend.begin(owner)
+        return await self._backend.begin(caller)
 
-    async def write(self, task: RunWrites, owner: str) -> WritesDone:
+    async def write(self, task: RunWrites, caller: PgCaller) -> WritesDone:
         """See `PgBackend`."""
-        return await self._backend.write(task, owner)
+        return await self._backend.write(task, caller)
 
 
 def _may_write(principal: Principal) -> bool:

@@ -75,6 +75,7 @@ from rsm_spark.sql.pg.wire import (
     PgTerminateRequest,
 )
 from rsm_spark.sql.pg.zoned_moments import inserted_columns, without_zone, zoned_places
+from rsm_spark.sql.table_rights import RIGHTS_ARE_IN_A_FILE
 
 _KEPT_STATEMENTS_MAX: Final = 5_000
 _KEPT_BYTES_MAX: Final = 3 * 1024 * 1024
@@ -488,6 +489,8 @@ class PgSession(PgPortalDesk):
                 return
             case "UNLISTEN" | "CHECKPOINT":
                 pass
+            case "GRANT" | "REVOKE":
+                raise f.PgFault(f.NOT_SUPPORTED, RIGHTS_ARE_IN_A_FILE)
             case word:
                 raise f.PgFault(f.NOT_SUPPORTED, f"{word} is not served here: see docs/sql.md")
         self._say(answers.done(" ".join(words[:2]) if words[0] == "DISCARD" else words[0]))

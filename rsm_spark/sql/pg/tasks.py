@@ -11,6 +11,20 @@ import msgspec
 
 from rsm_spark.core.freshness import Freshness
 from rsm_spark.sql.messages import SqlResult, SqlSlice, SqlStatement, SqlValue
+from rsm_spark.sql.table_rights import TableRights
+
+
+class PgCaller(NamedTuple):
+    """Client of a session.
+
+    Attributes:
+        turns_as: As it takes turns with others.
+        rights: Tables that it has; None = all.
+
+    """
+
+    turns_as: str
+    rights: TableRights | None
 
 
 class TranslateQuery(msgspec.Struct, frozen=True):

@@ -14,11 +14,12 @@ from rsm_spark.client.service_client import Reply, ServiceClient
 from rsm_spark.core.commands import AnswerStatus, Query
 from rsm_spark.core.freshness import Freshness
 from rsm_spark.errors import NotReadyError, OverloadedError, RsmError
+from rsm_spark.sql.bounded_service import BoundedService
 from rsm_spark.sql.client.transaction import InteractiveTransaction
 from rsm_spark.sql.errors import SqlAbortedError
 from rsm_spark.sql.messages import SqlResult
 from rsm_spark.sql.pg.faults import OVERLOADED, PgFault
-from rsm_spark.sql.pg.tasks import RunStep
+from rsm_spark.sql.pg.tasks import PgCaller, RunStep
 from rsm_spark.sql.reads import SqlReads
 
 
@@ -36,6 +37,10 @@ class _LocalLeader:
         self._reads = reads
         self._owner = owner
         self._link = link
+
+    @property
+    def steady_read(self) -> Freshness:
+        return self._link.steady_read
 
     async def execute(self, command: bytes, *, timeout_s: float | None = None) -> Reply:
         return await self._link.execute(command, timeout_s=timeout_s)
@@ -118,11 +123,11 @@ class PgTransactions:
         # Over links, by owner; none is 0.
         self._linked: dict[str, int] = {}
 
-    async def begin(self, owner: str, *, is_leader: bool) -> PgTransaction:
+    async def begin(self, caller: PgCaller, *, is_leader: bool) -> PgTransaction:
         """Begin one.
 
         Args:
-            owner: Whose it is.
+            caller: Whose it is.
             is_leader: This replica leads.
 
         Raises:
@@ -131,11 +136,13 @@ class PgTransactions:
             RsmError: There is no answer.
 
         """
+        owner = caller.turns_as
         async with contextlib.AsyncExitStack() as stack:
             if not is_leader:
                 await stack.enter_async_context(self._room(owner))
             link = await stack.enter_async_context(self._links.of(owner))
-            transaction = InteractiveTransaction(_LocalLeader(self._reads, owner, link) if is_leader else link)
+            leader = _LocalLeader(self._reads, owner, link) if is_leader else link
+            transaction = InteractiveTransaction(BoundedService(leader, caller.rights))
             await transaction.begin()
             return PgTransaction(transaction, stack.pop_all())
 

@@ -43,6 +43,9 @@ tenants = ["acme"]
 """
 
 
+TABLED = '[[principal]]\nname = "a"\nrole = "{}"\naccess = "{}"\n'
+
+
 def test_each_of_its_credentials_stands_for_a_principal_until_it_expires(tmp_path: Path) -> None:
     found = read(tmp_path / "p.toml", WORKER)
     worker = found.of_token(b"old", 0.0)
@@ -65,6 +68,22 @@ def test_a_certificate_that_names_two_principals_is_nobodys(tmp_path: Path) -> N
     found = read(tmp_path / "p.toml", text + text.replace('"a"', '"b"'))
     assert found.of_certificate(["a"], 0.0) is not None
     assert found.of_certificate(["a", "b"], 0.0) is None
+
+
+def test_a_client_names_tables_or_has_all(tmp_path: Path) -> None:
+    text = TABLED.format("client", "write") + f'tokens = ["{sha256("a")}"]\n'
+    path = tmp_path / "p.toml"
+    found = read(path, text)
+    all_tables = found.of_token(b"a", 0.0)
+    assert all_tables is not None
+    assert not all_tables.has_table_bounds
+    write(path, text + 'tables_read = ["item", "sale_*"]\ntables_schema = []\n')
+    found.look(2.0)
+    some = found.of_token(b"a", 0.0)
+    assert some is not None
+    assert (some.tables_read, some.tables_write, some.tables_schema) == (("item", "sale_*"), None, ())
+    assert some.has_table_bounds
+    assert some != all_tables, "streams of who has other rights now are ended"
 
 
 def test_entries_of_token_files_mean_what_they_always_meant(tmp_path: Path) -> None:
@@ -94,6 +113,17 @@ def test_entries_of_token_files_mean_what_they_always_meant(tmp_path: Path) -> N
         ('[[principal]]\nname="a"\nrole="replica"\nexpires=2027-01-01T00:00:00\n', "needs its time zone"),
         ('[[principal]]\nname="a"\nrole="replica"\nright="all"\n', "unknown field"),
         (f'[[token]]\nrole="worker"\nsha256="{"0" * 64}"\n', "a token has no role 'worker'"),
+        (
+            '[[principal]]\nname="a"\nrole="replica"\ntables_read=["a"]',
+            "tables_read means nothing for the role 'replica'",
+        ),
+        (TABLED.format("client", "none") + 'ledgers = "read"\ntables_read = []', "without access = 'read' or 'write'"),
+        (
+            TABLED.format("client", "read") + 'tables_write = ["a"]',
+            "tables_write means nothing without access = 'write'",
+        ),
+        (TABLED.format("client", "read") + 'tables_schema = ["a"]', "tables_schema means nothing without"),
+        (TABLED.format("client", "write") + 'tables_write = [""]', "names, of 1 to 1024 letters"),
         ("[[principal]", "no TOML"),
     ],
 )

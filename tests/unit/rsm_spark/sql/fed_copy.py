@@ -10,12 +10,15 @@ from rsm_spark.core.envelope import body_of, decode_envelope
 from rsm_spark.core.records import decode_records
 from rsm_spark.sql.feed.events import SqlChange
 from rsm_spark.sql.feed.telling import ToldTables
+from rsm_spark.sql.table_rights import TableRights
 from tests.unit.rsm_spark.sql.sql_pair import Contents, contents_of
 
 
-def feed_of(payloads: list[bytes], begin: int = 1, tables: tuple[str, ...] = ()) -> list[SqlChange]:
+def feed_of(
+    payloads: list[bytes], begin: int = 1, tables: tuple[str, ...] = (), rights: TableRights | None = None
+) -> list[SqlChange]:
     """Return the changes that a whole log tells."""
-    teller = ToldTables({}, tables)
+    teller = ToldTables({}, tables, rights)
     found: list[SqlChange] = []
     for payload in payloads:
         at = decode_envelope(payload)

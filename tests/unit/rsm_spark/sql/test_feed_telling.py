@@ -8,6 +8,7 @@ import pytest
 from rsm_spark.core.envelope import decode_envelope
 from rsm_spark.sql.machine import SqlMachine
 from rsm_spark.sql.records import DESCRIPTION, FIRST_DESCRIPTION
+from rsm_spark.sql.table_rights import TableRights
 from tests.unit.rsm_spark.sql.drawn_sql import DrawnSql
 from tests.unit.rsm_spark.sql.fed_copy import FedCopy, feed_of, without_sequences
 from tests.unit.rsm_spark.sql.plain_sqlite import PlainSqlite
@@ -152,3 +153,40 @@ def test_the_catalog_of_long_ago_is_forgotten(pair):
     assert answers[min(known)] is None
     assert all(found is None or set(found) == known[revision] for revision, found in answers.items())
     assert sum(found is not None for found in answers.values()) >= 3
+
+
+def test_who_has_some_tables_is_told_of_these_by_the_names_that_they_have_then(tmp_path):
+    pair = SqlPair(tmp_path)
+    try:
+        pair.do(
+            "CREATE TABLE hidden (id INTEGER PRIMARY KEY, v)",
+            "CREATE TABLE seen (id INTEGER PRIMARY KEY, v)",
+            "CREATE VIEW seen_too AS SELECT v FROM hidden",
+            "CREATE TRIGGER moves AFTER INSERT ON hidden BEGIN INSERT INTO seen (v) VALUES (new.id); END",
+        )
+        pair.do("INSERT INTO hidden VALUES (1, 'first')", "UPDATE seen SET v = 5")
+        pair.do("ALTER TABLE hidden RENAME TO seen_now", "INSERT INTO seen_now VALUES (2, 'open')")
+        pair.do("DROP VIEW seen_too", "ALTER TABLE seen_now RENAME TO hidden", "DELETE FROM hidden")
+        whole = feed_of(pair.payloads)
+        found = feed_of(pair.payloads, rights=TableRights(("SEEN*",)))
+        assert [(one.kind, one.table, one.new) for one in found if one.kind != "schema"] == [
+            ("insert", "seen", {"id": 1, "v": 5}),
+            ("insert", "seen_now", {"id": 2, "v": "open"}),
+            ("insert", "seen", {"id": 2, "v": 2}),
+        ]
+        assert [one.sql.split(" (")[0] for one in found if one.kind == "schema"] == [
+            "CREATE TABLE seen",
+            "CREATE VIEW seen_too AS SELECT v FROM hidden",
+            "ALTER TABLE hidden RENAME TO seen_now",
+            "DROP VIEW seen_too",
+            "ALTER TABLE seen_now RENAME TO hidden",
+        ]
+        assert "first" not in str(found)
+        # Of each transaction the last change that is told says so.
+        ends = {one.transaction: one.revision for one in found}
+        assert [one.revision for one in found if one.is_last] == list(ends.values())
+        assert {one.revision for one in found} < {one.revision for one in whole}
+        assert feed_of(pair.payloads, rights=TableRights()) == []
+        assert feed_of(pair.payloads, tables=("hidden",), rights=TableRights(("seen*",))) == []
+    finally:
+        pair.close()

@@ -178,7 +178,7 @@ def test_all_doors_read_quickly_and_never_what_is_older_than_confirmed(pair):
         assert decode_reply(whole.payload).results[0].rows == decode_slice(sliced.payload).rows == own.slice.rows
         assert whole.revision == sliced.revision == own.revision == pair.state.revision
         ahead = SqlReads(_Confirms(pair.state.revision + 1), pool, None, desk, None, quick)
-        assert ahead._read_quickly(asked, pair.state.revision + 1, "a") is None
+        assert ahead._read_quickly(asked, pair.state.revision + 1, "a", None) is None
         quick.close()
 
     asyncio.run(_test())
