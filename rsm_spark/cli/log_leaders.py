@@ -10,6 +10,7 @@ import typer
 
 from ledger.configuration import options_command
 from rsm_spark.cli.terminal import LogArgument, LogsOptions, print_json, printable, run
+from rsm_spark.core.leadership_ends import described_end
 from rsm_spark.log.past_leaderships import LeaderChange, PastLeadership, past_leaderships
 
 _WORDS = {
@@ -27,9 +28,7 @@ def leaders(
     at: LogsOptions,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only so many, the newest.")] = None,
 ) -> None:
-    """Show who led a log, epoch by epoch, from when, and who came next; oldest first, as far as it is not trimmed.
-
-    Why a leader lost the log is in no record: its own log lines and those of the next one say so.
+    """Show who led a log, epoch by epoch, from when, who came next and why; oldest first, as far as it is not trimmed.
 
     Examples:
         rsm log leaders orders
@@ -57,7 +56,8 @@ def _line(one: PastLeadership) -> str:
     else:
         end = f"last entry {_time(one.last_entry_ms)}, revisions {one.first_revision} to {one.last_revision}"
     whose = f", of log id {one.log_id}" if one.log_id else ""
-    return f"epoch {one.epoch}{whose}: {who} {since}, {end}; {_WORDS[one.change]}"
+    why = "" if one.before_ended is None else f"; {described_end(one.before_ended, printable(one.before_said))}"
+    return f"epoch {one.epoch}{whose}: {who} {since}, {end}; {_WORDS[one.change]}{why}"
 
 
 def _time(at_ms: int) -> str:

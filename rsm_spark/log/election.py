@@ -16,6 +16,7 @@ from typing import Any
 from ledger.errors import MetadataError, MetadataSessionLostError, NodeExistsError, NoNodeError
 from ledger.ports import MetadataStore
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT, service_path
+from rsm_spark.core.leadership_ends import ElectionFinding, LeaderEnd
 
 _LOGGER = logging.getLogger(__name__)
 _SEQUENCE_DIGITS = 10
@@ -36,7 +37,7 @@ class Election:
         rsm_root: Where services live.
         poll_s: Longest time that a watch is trusted; also the pause after a failure.
         until_dead: Returns when the process of this incarnation is gone, or is taken for it, earlier than its session
-            tells: its node is then removed for it. None = only sessions tell.
+            tells, and as which of both: its node is then removed for it. None = only sessions tell.
 
     """
 
@@ -48,7 +49,7 @@ class Election:
         *,
         rsm_root: str = DEFAULT_RSM_ROOT,
         poll_s: float = 1.0,
-        until_dead: Callable[[str], Coroutine[Any, Any, None]] | None = None,
+        until_dead: Callable[[str], Coroutine[Any, Any, LeaderEnd]] | None = None,
     ) -> None:
         self._store = store
         self._root = election_path(log_name, rsm_root)
@@ -56,20 +57,23 @@ class Election:
         self._poll_s = poll_s
         self._until_dead = until_dead
         # Watches over the one before; and his node.
-        self._death: asyncio.Task[None] | None = None
+        self._death: asyncio.Task[LeaderEnd] | None = None
         self._watched = ""
+        # Of the one that stood before this candidate last; None = it stood behind nobody.
+        self._finding: ElectionFinding | None = None
 
-    async def win(self) -> None:
-        """Join, at the end of the line, and return when this candidate is the first.
+    async def win(self) -> ElectionFinding:
+        """Join, at the end of the line; when this candidate is the first, return what became of the one before it.
 
         Failures of the metadata store are waited out; a lost session joins again.
         """
+        self._finding = None
         try:
             while True:
                 try:
                     name = await self._own_node() or await self._join()
                     if await self._is_first(name):
-                        return
+                        return self._finding or ElectionFinding(LeaderEnd.NOT_IN_LINE)
                 except MetadataError as error:
                     _LOGGER.info("election is waiting", extra={"path": self._root, "reason": str(error)})
                     await asyncio.sleep(self._poll_s)
@@ -110,6 +114,9 @@ class Election:
         if before < 0:
             return True
         changed = asyncio.Event()
+        process = _incarnation(line[before])
+        if self._finding is None or self._finding.process != process:
+            self._finding = ElectionFinding(LeaderEnd.SESSION_ENDED, process)  # Unless it is found to be gone before.
         death = self._watch_over(line[before])
         if await self._store.exists(f"{self._root}/{line[before]}", watch=changed.set) is not None:
             if death is not None:
@@ -118,6 +125,7 @@ class Election:
                 async with asyncio.timeout(self._poll_s):
                     await changed.wait()
             if death is not None and death.done() and not death.cancelled() and death.exception() is None:
+                self._finding = ElectionFinding(death.result(), process)
                 await self._bury(line[before])
         return False
 
@@ -127,20 +135,23 @@ class Election:
         with contextlib.suppress(NoNodeError):
             await self._store.delete(f"{self._root}/{name}")
 
-    def _watch_over(self, name: str) -> asyncio.Task[None] | None:
+    def _watch_over(self, name: str) -> asyncio.Task[LeaderEnd] | None:
         """Watch the process of this node, and no other."""
         if name != self._watched or self._death is None:
             if self._death is not None:
                 self._death.cancel()
             self._watched, self._death = name, None
             if name and self._until_dead is not None:
-                incarnation = name[: -_SEQUENCE_DIGITS - 1]
-                self._death = asyncio.get_running_loop().create_task(self._until_dead(incarnation))
+                self._death = asyncio.get_running_loop().create_task(self._until_dead(_incarnation(name)))
                 self._death.add_done_callback(_tell_failure)
         return self._death
 
 
-def _tell_failure(death: asyncio.Task[None]) -> None:
+def _incarnation(name: str) -> str:
+    return name[: -_SEQUENCE_DIGITS - 1]
+
+
+def _tell_failure(death: asyncio.Task[LeaderEnd]) -> None:
     """Nobody may wait for it any more; without it the end of a process is learned from its session."""
     if not death.cancelled() and (error := death.exception()) is not None:
         _LOGGER.warning("the leader's process cannot be watched: %r", error)

@@ -1,7 +1,7 @@
-"""Leaderships of a log, epoch by epoch: from its chain, and from the first record of each leadership.
+"""Leaderships of a log, epoch by epoch: from its chain, its ledgers, and the first record of each leadership.
 
-No record says why a leadership ended. What is known is who came next: another replica, the same one as a new process,
-or the same process once more.
+Why one ended stands in the metadata of the next one's ledgers, or in the leader's own note
+(`rsm_spark.core.leadership_ends`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from itertools import groupby
 import msgspec
 
 from ledger.client.client import LedgerClient
+from ledger.errors import NoSuchLedgerError
 from rsm_spark.core.chain import ChainLedger, Leadership
 from rsm_spark.core.envelope import body_of
+from rsm_spark.core.leadership_ends import EndedLeadership, LeaderEnd, end_of, finding_of
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.records import KernelRecord, decode_records
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogReader
+from rsm_spark.log.ended_leaderships import noted_ends
 
 _BEGINS_WITHIN = 3
 """Entries of a leadership: what failed ledgers left over may stand before its first record."""
@@ -52,6 +55,8 @@ class PastLeadership(msgspec.Struct, frozen=True):
         last_revision: The same; None as above.
         ledger_count: Ledgers that are still there.
         change: Who it is, seen from the leadership before.
+        before_ended: How the leadership before ended; None = there was none.
+        before_said: Why, in words, where somebody said so; else "".
         log_id: Of the log that it led, if another one than this: an origin; else "".
 
     """
@@ -66,6 +71,8 @@ class PastLeadership(msgspec.Struct, frozen=True):
     last_revision: int | None
     ledger_count: int
     change: LeaderChange
+    before_ended: LeaderEnd | None
+    before_said: str
     log_id: str = ""
 
 
@@ -89,6 +96,7 @@ async def past_leaderships(
     chain, _ = await chains.read()
     groups = [list(group) for _, group in groupby(chain.ledgers, lambda one: (one.log_id, one.leader_epoch))]
     skipped = 0 if limit is None else max(0, len(groups) - limit)
+    noted = await noted_ends(client.store, log, rsm_root)
     before = await _began(client, chains, groups[skipped - 1][0]) if skipped else None
     for place, ledgers in enumerate(groups[skipped:], skipped):
         epoch, is_last = ledgers[0].leader_epoch, place == len(groups) - 1
@@ -97,6 +105,9 @@ async def past_leaderships(
         if led is None and is_last and not ledgers[0].log_id and epoch == chain.leader_epoch:
             led = chain.leader
         end = ledgers[-1].closed
+        is_first = place == 0 and chain.is_whole
+        note = None if place == 0 else noted.get(groups[place - 1][0].leader_epoch)
+        ended = (None, "") if is_first else await _end_before(client, ledgers[0], before, note)
         yield PastLeadership(
             epoch=epoch,
             replica_id=None if led is None else led.replica_id,
@@ -107,7 +118,9 @@ async def past_leaderships(
             first_revision=ledgers[0].first_revision,
             last_revision=None if end is None else end.last_revision,
             ledger_count=len(ledgers),
-            change=LeaderChange.FIRST if place == 0 and chain.is_whole else _change(before, led),
+            change=LeaderChange.FIRST if is_first else _change(before, led),
+            before_ended=ended[0],
+            before_said=ended[1],
             log_id=ledgers[0].log_id,
         )
         before = led
@@ -119,6 +132,17 @@ def _change(before: Leadership | None, after: Leadership | None) -> LeaderChange
     if before.replica_id != after.replica_id:
         return LeaderChange.OTHER_REPLICA
     return LeaderChange.SAME_PROCESS if before == after else LeaderChange.NEW_PROCESS
+
+
+async def _end_before(
+    client: LedgerClient, ledger: ChainLedger, before: Leadership | None, note: EndedLeadership | None
+) -> tuple[LeaderEnd, str]:
+    """Return how the leadership before the one of this ledger ended, and why in words."""
+    try:
+        finding = finding_of((await client.metadata(ledger.ledger_id)).custom)
+    except NoSuchLedgerError:  # It has been trimmed since.
+        finding = None
+    return end_of(None if before is None else before.incarnation, note, finding)
 
 
 async def _began(client: LedgerClient, chains: ChainStore, ledger: ChainLedger) -> Leadership | None:

@@ -7,13 +7,15 @@ import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ledger.errors import MetadataError
 from rsm_spark.core.beats import AskPeers, BeatAnswer, BeatRules, BeatWatcher
 from rsm_spark.errors import ConnectionLostError
 from rsm_spark.log.member import Member
 from rsm_spark.runtime.context import ReplicaContext
+
+Result = TypeVar("Result")
 
 _LOGGER = logging.getLogger(__name__)
 _ASK_S_MAX = 0.2
@@ -148,13 +150,13 @@ class BeatListener:
             return None
 
 
-async def until_any(*waits: Coroutine[Any, Any, None]) -> None:
-    """Return when one of these coroutines does; end the others."""
+async def until_any(*waits: Coroutine[Any, Any, Result]) -> Result:
+    """Return what the first of these coroutines to end returns; end the others."""
     tasks = [asyncio.get_running_loop().create_task(wait) for wait in waits]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        first, *_ = [task.result() for task in tasks if task in done]
+        return first
     finally:
         for task in tasks:
             task.cancel()

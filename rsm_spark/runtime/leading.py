@@ -18,6 +18,7 @@ from ledger.ports import SessionState
 from rsm_spark.core.batching import BatchLimits, Composer
 from rsm_spark.core.freshness import LeaderClock
 from rsm_spark.core.leadership import LeaderProtocol
+from rsm_spark.core.leadership_ends import ElectionFinding, described_end, finding_metadata
 from rsm_spark.core.leadership_events import (
     AddFailed,
     AnswerBatch,
@@ -68,6 +69,7 @@ class LeaderDriver:
     Args:
         context: Of the replica.
         queue: Requests; filled by the replica while `accepts` is true.
+        finding: What became of the one before in the election; its ledgers tell it.
 
     Attributes:
         accepts: Requests are taken.
@@ -77,7 +79,7 @@ class LeaderDriver:
 
     """
 
-    def __init__(self, context: ReplicaContext, queue: RequestQueue) -> None:
+    def __init__(self, context: ReplicaContext, queue: RequestQueue, finding: ElectionFinding | None = None) -> None:
         self.accepts = False
         self.protocol = LeaderProtocol(
             context.me,
@@ -96,7 +98,8 @@ class LeaderDriver:
         self._queue = queue
         self._advised = context.machine if isinstance(context.machine, AdvisedMachine) else None
         self._take_over = TakeOver(context, self.protocol, self.resign)
-        self._ledger = OwnLedger(context)
+        self._finding = finding
+        self._ledger = OwnLedger(context, finding_metadata(finding))
         self._reads = ReadChecks(context, queue, self._ledger, self.wake)
         self.telling: EntryTelling | None = None
         self._composer: Composer | None = None
@@ -410,6 +413,9 @@ class LeaderDriver:
             self.accepts = self._idle is None
             context.leader = context.me
             context.set_role(ReplicaRole.LEADER, Phase.LEAD)
+            if self._finding is not None:
+                why = described_end(self._finding.end, self._finding.said)
+                _LOGGER.info("leading in epoch %d: %s", self.protocol.epoch, why, extra=context.log_extra)
             assert self._composer is not None
             self.upkeep.begin(self._composer)
         self._ledger.publish_soon()  # After an entry without records too: it shows followers that they are fresh.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 
 from ledger.client.write_handle import WriteHandle
@@ -24,15 +25,17 @@ class OwnLedger:
 
     Args:
         context: Of the log.
+        says: What its ledgers say besides whose they are, as custom metadata.
 
     Attributes:
         appended_at: Loop time of the last append, or of the creation.
 
     """
 
-    def __init__(self, context: LedgerContext) -> None:
+    def __init__(self, context: LedgerContext, says: Mapping[str, bytes] | None = None) -> None:
         self.appended_at = 0.0
         self._context = context
+        self._says = says or {}
         self._handle: WriteHandle | None = None
         self._payload_bytes = 0
         self._record_count = 0
@@ -57,6 +60,7 @@ class OwnLedger:
         custom = custom_metadata(
             self._context.log, effect.log_id, effect.leader_epoch, effect.previous_ledger_id, effect.key_id
         )
+        custom.update(self._says)
         password = settings.ledger_password
         if effect.key_id:
             assert settings.log_keys is not None

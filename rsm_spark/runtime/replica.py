@@ -10,22 +10,25 @@ import logging
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Self
 
 from ledger.client.client import LedgerClient
 from ledger.errors import LedgerError
+from ledger.ports import SessionState
 from rsm_spark.core.beats import BeatAnswer
 from rsm_spark.core.chain import Leadership
 from rsm_spark.core.commands import Answer, AnswerStatus, ReadIndex, Report, Request
 from rsm_spark.core.confirmed_tail import TailStatus, ToldEntries
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
+from rsm_spark.core.leadership_ends import SAID_CHARS_MAX, ElectionFinding, EndedLeadership, LeaderEnd
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.submissions import RequestQueue
 from rsm_spark.errors import MissingLogError, StateDivergedError
 from rsm_spark.log.discovery import MemberKeeper
 from rsm_spark.log.election import Election
+from rsm_spark.log.ended_leaderships import note_end
 from rsm_spark.log.liveness_probe import LivenessProbe
 from rsm_spark.log.member import Member
 from rsm_spark.runtime.beating import BeatListener, BeatPeers, until_any
@@ -49,12 +52,20 @@ from rsm_spark.snapshots.manifest import SnapshotManifest, SnapshotStore
 
 _LOGGER = logging.getLogger(__name__)
 _LEAVE_S_MAX = 3.0
+_NOTE_S_MAX = 1.0
+"""Time that a leader takes to note why it has ended."""
 _FOLLOWERS = "followers"
 """Owner of questions how far the log is, when requests take turns."""
 
 
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+async def _then(end: LeaderEnd, ending: Coroutine[Any, Any, None]) -> LeaderEnd:
+    """Return how a process ended, when it has."""
+    await ending
+    return end
 
 
 class Replica:
@@ -141,6 +152,10 @@ class Replica:
         self._keeping: asyncio.Task[None] | None = None
         self._advertising: list[asyncio.Task[None]] = []
         self._election: Election | None = None
+        self._finding: ElectionFinding | None = None  # What became of the one before in the election.
+        # Its last leadership, if that ended by its own will; and whether it is not noted yet.
+        self._ended: EndedLeadership | None = None
+        self._is_end_untold = False
         self._keeper: MemberKeeper | None = None
         self._stopping = False
 
@@ -271,12 +286,13 @@ class Replica:
             self._advertising.append(loop.create_task(self._listener.run()))
         self._main = loop.create_task(self._run())
 
-    async def _until_dead(self, incarnation: str) -> None:
-        """Return when a process is gone from its host, or is silent and the others agree."""
-        waits = [LivenessProbe(self._context.discovery, self._context.settings.poll_s).until_dead(incarnation)]
+    async def _until_dead(self, incarnation: str) -> LeaderEnd:
+        """Return when a process is gone from its host, or is silent and the others agree; which of both."""
+        probe = LivenessProbe(self._context.discovery, self._context.settings.poll_s)
+        waits = [_then(LeaderEnd.PROCESS_GONE, probe.until_dead(incarnation))]
         if self._listener is not None:
-            waits.append(self._listener.until_silent(incarnation))
-        await until_any(*waits)
+            waits.append(_then(LeaderEnd.SILENT, self._listener.until_silent(incarnation)))
+        return await until_any(*waits)
 
     def hears(self, incarnation: str) -> BeatAnswer:
         """Return what is heard of another process of this log, for a replica that asks."""
@@ -312,8 +328,20 @@ class Replica:
         await asyncio.wait(ending)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LEAVE_S_MAX):
-                await self._election.resign()
+                await self._resign()
                 await self._keeper.remove()
+
+    async def _resign(self) -> None:
+        """Give the place in the election away; then note why, if that is worth a note and can be written now."""
+        assert self._election is not None
+        await self._election.resign()
+        context = self._context
+        if self._is_end_untold and self._ended is not None:
+            self._is_end_untold = False
+            if context.client.store.session_state is SessionState.CONNECTED:
+                with contextlib.suppress(LedgerError, TimeoutError):
+                    async with asyncio.timeout(_NOTE_S_MAX):
+                        await note_end(context.client.store, context.log, self._ended, context.settings.rsm_root)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -459,7 +487,7 @@ class Replica:
             await asyncio.get_running_loop().create_future()
         await follower.is_near.wait()
         if not self._is_outdated():
-            await self._election.win()
+            self._finding = await self._election.win()
             # While it waited another one may have raised the version.
             if self._is_outdated():
                 await self._election.resign()
@@ -477,22 +505,42 @@ class Replica:
 
     async def _lead(self) -> None:
         assert self._election is not None
-        self._driver = self._serving.driver = LeaderDriver(self._context, self._queue)
-        self._context.want_checkpoint = self._driver.want_checkpoint
+        driver = self._driver = self._serving.driver = LeaderDriver(self._context, self._queue, self._found())
+        self._context.want_checkpoint = driver.want_checkpoint
         outcome = None
         try:
             if self._stopping:
-                self._driver.resign("the replica stops")
-            outcome = await self._driver.run()
+                driver.resign("the replica stops")
+            outcome = await driver.run()
+            self._note_end(driver.protocol.epoch, "" if outcome.deposed else outcome.reason)
         except MissingLogError as error:
             _LOGGER.warning("booting again: %s", error, extra=self._context.log_extra)
+            self._note_end(driver.protocol.epoch, str(error))
+        except Exception as error:
+            self._note_end(driver.protocol.epoch, f"{type(error).__name__}: {error}")
+            raise
         finally:
             self._driver = self._serving.driver = None
             self._context.want_checkpoint = ignore
         self._context.leader = self._context.leader_address = self._context.leader_http = None
-        await self._election.resign()
+        await self._resign()
         if (outcome is None or outcome.rebuild) and not self._stopping:
             await self._rebuild()
+
+    def _found(self) -> ElectionFinding | None:
+        """Return what became of the one before; where nobody stood there, of the own leadership before, if any."""
+        found, ended = self._finding, self._ended
+        if found is None or found.end is not LeaderEnd.NOT_IN_LINE or ended is None:
+            return found
+        return ElectionFinding(ended.end, self.incarnation, ended.said)
+
+    def _note_end(self, epoch: int, said: str) -> None:
+        """Remember why the own leadership ended; nothing of one that never was, or that another claim ended."""
+        self._is_end_untold = bool(epoch and said)
+        self._ended = None
+        if self._is_end_untold:
+            end = LeaderEnd.STOPPED if self._stopping else LeaderEnd.GAVE_UP
+            self._ended = EndedLeadership(epoch, end, self._context.clock_ms(), said[:SAID_CHARS_MAX])
 
     async def _rebuild(self) -> None:
         """Throw the state away: it shows what was not confirmed, or cannot be continued. Metadata may be away."""

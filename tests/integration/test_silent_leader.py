@@ -16,6 +16,7 @@ from rsm_spark.errors import ConnectionLostError, RsmError
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.map import MapClient
 from tests.integration.store_processes import StoreProcess, Stores, stores
+from tests.integration.test_store_cluster import run_cli
 
 pytestmark = pytest.mark.asyncio
 _SESSION = ("--session-timeout-ms", "10000")
@@ -70,7 +71,17 @@ async def test_a_frozen_leader_is_replaced_under_load(cluster: DevCluster, uniqu
             assert value is not None
             assert int(value.value) == acknowledged > before > 0
             revision = await store.put(b"last", b"")
-        assert {one["role"] for one in await replicas.agree(revision)} == {"leader", "follower"}
+            assert {one["role"] for one in await replicas.agree(revision)} == {"leader", "follower"}
+            second = await replicas.leader()
+            assert second.stop() == 0
+            replicas.gone(second.replica_id)
+            await store.put(b"last", b"")
+        code, led = run_cli(cluster.metadata_uri, "log", "leaders", unique_name)
+        assert code == 0
+        told = {one["replica_id"]: (one["before_ended"], one["before_said"]) for one in led}
+        assert told[leader.replica_id] == (None, "")
+        assert told[second.replica_id] == ("silent", "")
+        assert (led[-1]["before_ended"], led[-1]["before_said"]) == ("stopped", "the replica stops")
 
 
 async def test_a_leader_whose_event_loop_hangs_is_replaced_though_its_threads_answer(

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from ledger.testing.simulation import Simulation
+from rsm_spark.core.leadership_ends import ElectionFinding, LeaderEnd
 from rsm_spark.log.election import Election, election_path
 from rsm_spark.log.liveness_probe import LivenessProbe
 from rsm_spark.log.member import Member
@@ -120,12 +121,13 @@ def test_the_next_in_line_wins_when_the_one_before_is_gone_and_its_session_still
 
     async def program() -> None:
         first, second = [await simulation.metadata.connect() for _ in range(2)]
-        await Election(first, "orders", "one").win()
+        assert await Election(first, "orders", "one").win() == ElectionFinding(LeaderEnd.NOT_IN_LINE)
         gone, asked = asyncio.Event(), []
 
-        async def until_dead(incarnation: str) -> None:
+        async def until_dead(incarnation: str) -> LeaderEnd:
             asked.append(incarnation)
             await gone.wait()
+            return LeaderEnd.SILENT
 
         candidate = Election(second, "orders", "two", until_dead=until_dead)
         winning = asyncio.create_task(candidate.win())
@@ -133,7 +135,7 @@ def test_the_next_in_line_wins_when_the_one_before_is_gone_and_its_session_still
         assert not winning.done()
         gone.set()
         async with asyncio.timeout(0.5):
-            await winning
+            assert await winning == ElectionFinding(LeaderEnd.SILENT, "one")
         assert asked == ["one"]
         assert [name.partition("-")[0] for name in await second.children(election_path("orders"))] == ["two"]
 
@@ -146,9 +148,13 @@ def test_a_third_in_line_watches_the_second_and_leaves_the_first_alone() -> None
     async def program() -> None:
         sessions = [await simulation.metadata.connect() for _ in range(3)]
         deaths = {name: asyncio.Event() for name in ("one", "two", "three")}
+
+        async def dead(incarnation: str) -> LeaderEnd:
+            await deaths[incarnation].wait()
+            return LeaderEnd.PROCESS_GONE
+
         elections = [
-            Election(session, "orders", name, until_dead=lambda incarnation: deaths[incarnation].wait())  # type: ignore[arg-type,return-value]
-            for session, name in zip(sessions, deaths, strict=True)
+            Election(session, "orders", name, until_dead=dead) for session, name in zip(sessions, deaths, strict=True)
         ]
         await elections[0].win()
         waiting = [asyncio.create_task(elections[1].win())]
@@ -160,6 +166,6 @@ def test_a_third_in_line_watches_the_second_and_leaves_the_first_alone() -> None
         await asyncio.sleep(3)
         assert not waiting[1].done()
         deaths["one"].set()
-        await waiting[1]
+        assert await waiting[1] == ElectionFinding(LeaderEnd.PROCESS_GONE, "one")
 
     simulation.run(program(), limit_s=60)
