@@ -7,6 +7,7 @@
         * `WrongPasswordError`       the master key is not the ledger's; nothing was changed or fenced
     * `FencedError`                  another client recovered the ledger; this writer must stop for good
     * `LedgerClosedError`            the handle or the ledger is closed: no more appends
+    * `NoSuchClusterError`           nobody has set up a BookKeeper cluster under this root of the metadata
     * `NoSuchLedgerError`            the ledger does not exist (in the metadata, or on this bookie)
     * `NoSuchEntryError`             the bookie *knows* that it never stored the entry
     * `DigestError`                  every replica that answered sent bytes that fail the digest
@@ -47,6 +48,7 @@ __all__ = [
     "MetadataSessionLostError",
     "MetadataUnavailableError",
     "NoNodeError",
+    "NoSuchClusterError",
     "NoSuchEntryError",
     "NoSuchLedgerError",
     "NodeExistsError",
@@ -99,6 +101,10 @@ class LedgerClosedError(LedgerError):
 
 class NoSuchLedgerError(LedgerError):
     """The ledger does not exist, in the metadata or on this bookie."""
+
+
+class NoSuchClusterError(LedgerError):
+    """Nobody has set up a BookKeeper cluster under this root of the metadata."""
 
 
 class NoSuchEntryError(LedgerError):

@@ -43,7 +43,9 @@ _BY_CODE: dict[ExitCode, tuple[str, ...]] = {
     ExitCode.NOT_FOUND: (
         "broker.client.errors.EventsGoneError",
         "broker.client.errors.NotFoundError",
+        "ledger.dev.errors.NoClusterError",
         "ledger.errors.NoNodeError",
+        "ledger.errors.NoSuchClusterError",
         "ledger.errors.NoSuchEntryError",
         "ledger.errors.NoSuchLedgerError",
         "rsm_spark.backup.manifest.NoSuchBackupError",
@@ -67,6 +69,7 @@ _BY_CODE: dict[ExitCode, tuple[str, ...]] = {
         "broker.client.errors.BrokerUnavailableError",
         "broker.client.errors.QueueFullError",
         "broker.client.errors.WaitTimeoutError",
+        "ledger.dev.errors.NoAnswerError",
         "ledger.errors.MetadataSessionLostError",
         "ledger.errors.MetadataUnavailableError",
         "ledger.errors.RetryableError",
@@ -83,6 +86,9 @@ _BY_CODE: dict[ExitCode, tuple[str, ...]] = {
     ExitCode.CONFLICT: (
         "broker.client.errors.SlotTakenError",
         "broker.client.errors.TransactionOverError",
+        "ledger.dev.errors.ClusterBusyError",
+        "ledger.dev.errors.ClusterTakenError",
+        "ledger.dev.errors.PortTakenError",
         "ledger.errors.BadVersionError",
         "ledger.errors.FencedError",
         "ledger.errors.LedgerClosedError",

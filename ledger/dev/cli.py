@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -172,12 +173,12 @@ def _announce(cluster: DevCluster, data_dir: Path | None, *, json: bool, detach:
         return
     console = Console()
     _print_table(cluster, console)
-    option = "" if data_dir is None else f" --data-dir {data_dir}"
+    option = "" if data_dir is None else escape(f" --data-dir {shlex.quote(str(data_dir))}")
     console.print("\nWhat to type next:", highlight=False)
     if cluster.zookeeper != _ZOOKEEPER_DEFAULT:
         console.print(f"  export RSM_METADATA_URI='{cluster.metadata_uri}'", highlight=False, soft_wrap=True)
     if cluster.log_key is not None:
-        console.print(f"  export RSM_LOG_KEY='{cluster.log_key}'", highlight=False, soft_wrap=True)
+        console.print(f"  export RSM_LOG_KEY='{escape(str(cluster.log_key))}'", highlight=False, soft_wrap=True)
     console.print("  rsm ledger --help", highlight=False)
     console.print(f"  rsm ps{option}", highlight=False, soft_wrap=True)
     how = f"rsm down{option}" if detach else f"ctrl-C here, or rsm down{option}"
@@ -206,7 +207,7 @@ def _print_table(cluster: DevCluster, console: Console) -> None:
         console.print(f"[dim]pid {cluster.supervisor} starts again what ends on its own[/dim]", highlight=False)
     elif pids:
         console.print("[red]nobody starts again what ends on its own[/red]: `rsm up --detach` does", highlight=False)
-    console.print(f"[dim]in {cluster.data_dir}[/dim]", highlight=False, soft_wrap=True)
+    console.print(f"[dim]in {escape(str(cluster.data_dir))}[/dim]", highlight=False, soft_wrap=True)
 
 
 def _how(why_not_ready: str) -> str:

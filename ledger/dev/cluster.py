@@ -24,7 +24,14 @@ import msgspec
 
 from ledger.decoding import json_decoder
 from ledger.dev import ports
-from ledger.dev.errors import ClusterError, PortTakenError, ProcessDiedError
+from ledger.dev.errors import (
+    ClusterError,
+    ClusterTakenError,
+    NoAnswerError,
+    NoClusterError,
+    PortTakenError,
+    ProcessDiedError,
+)
 from ledger.dev.process import end_all, identify, is_alive, send_signal, spawn, wait_frozen
 from ledger.dev.state import ClusterState, ServerState, cluster_lock, read_state, write_state
 from ledger.private_files import make_private
@@ -99,13 +106,13 @@ class DevCluster:
         """State of the cluster as its file holds it.
 
         Raises:
-            ClusterError: There is no cluster in this directory.
+            NoClusterError: There is no cluster in this directory.
 
         """
         if self._state is None:
             self._state = read_state(self.data_dir)
         if self._state is None:
-            raise ClusterError(f"no cluster in {self.data_dir}: start one by `rsm up --data-dir {self.data_dir}`")
+            raise NoClusterError(f"no cluster in {self.data_dir}: start one by `rsm up --data-dir {self.data_dir}`")
         return self._state
 
     @property
@@ -332,7 +339,7 @@ class DevCluster:
         if state is None:
             state = self._first_state()
         elif self._zookeeper_address not in (None, state.zookeeper.address):
-            raise ClusterError(
+            raise ClusterTakenError(
                 f"{self.data_dir} belongs to the ZooKeeper at {state.zookeeper.address}, "
                 f"not to {self._zookeeper_address}: use another --data-dir",
             )
@@ -348,7 +355,7 @@ class DevCluster:
             state.bookies.append(ServerState(f"bookie-{number + 1}", f"{ports.HOST}:{port}"))
         self._state = state
         if state.wanted() and not self._dead(state.wanted()) and not (may_run and not self.supervisor):
-            raise ClusterError(
+            raise ClusterTakenError(
                 f"the cluster in {self.data_dir} runs already: `rsm ps` shows it, `rsm down` ends it, "
                 "another --data-dir starts a second one",
             )
@@ -373,7 +380,7 @@ class DevCluster:
         host, _, port = server.address.rpartition(":")
         if not self.state.owns_zookeeper:
             if not probe.answers(host, int(port), timeout_s=5.0):
-                raise ClusterError(f"no ZooKeeper answers at {server.address}: check --zookeeper")
+                raise NoAnswerError(f"no ZooKeeper answers at {server.address}: check --zookeeper")
             return
         if self._dead([server]):
             self._require_free(server)
@@ -408,7 +415,7 @@ class DevCluster:
             for server in self._dead(left):
                 raise ProcessDiedError(f"{server.name} ended while it started: {self.last_words(server)}")
             if time.monotonic() > deadline:
-                raise ClusterError(
+                raise NoAnswerError(
                     f"{left[0].name} does not answer at {left[0].address} after {_START_S_MAX:.0f} s: "
                     f"{self.last_words(left[0])}",
                 )

@@ -9,10 +9,10 @@ from typing import Final
 from ledger.core.metadata import LedgerMetadata
 from ledger.errors import (
     BookieUnavailableError,
-    LedgerError,
     MetadataError,
     NodeExistsError,
     NoNodeError,
+    NoSuchClusterError,
     NoSuchLedgerError,
 )
 from ledger.ports import MetadataStore, Watcher
@@ -217,13 +217,13 @@ class LedgerStore:
         """Return the ids of the bookies that take entries, sorted.
 
         Raises:
-            LedgerError: No cluster has been set up under this root.
+            NoSuchClusterError: No cluster has been set up under this root.
 
         """
         try:
             names = await self.store.children(paths.available_path(self.root), watch=watch)
         except NoNodeError:
-            raise LedgerError(
+            raise NoSuchClusterError(
                 f"there is no BookKeeper cluster under {self.root}: check the path of the metadata URI, or start a "
                 "bookie, which sets one up"
             ) from None

@@ -15,6 +15,7 @@ from rich.table import Table
 from ledger.configuration import options_command
 from ledger.errors import UsageError
 from ledger.options import Option
+from rsm_spark.cli.markup import plain
 from rsm_spark.cli.snapshot_restore import restore
 from rsm_spark.cli.snapshot_source import (
     Holding,
@@ -283,21 +284,22 @@ def _print(holdings: list[Holding]) -> None:
         for one in holding.manifests:
             size = sum(file.bytes for file in one.files)
             table.add_row(
-                holding.place,
-                one.log_name,
+                plain(holding.place),
+                plain(one.log_name),
                 f"{one.revision:,}",
                 f"{one.row_count:,}",
                 f"{size:,}" if size else "-",
-                one.written_by or "?",
-                one.digest[:8],
+                plain(one.written_by or "?"),
+                plain(one.digest[:8]),
             )
     if table.row_count:
         console.print(table)
     for holding in holdings:
         for line in [f"damaged: {line}" for line in holding.damaged] + ([holding.error] if holding.error else []):
-            console.print(f"{holding.place}: {line}", soft_wrap=True, highlight=False, markup=False)
+            console.print(plain(f"{holding.place}: {line}"), soft_wrap=True, highlight=False)
     if not table.row_count:
-        console.print(f"no snapshots in: {', '.join(one.place for one in holdings) or 'no replica runs'}")
+        places = ", ".join(plain(one.place) for one in holdings)
+        console.print(f"no snapshots in: {places or 'no replica runs'}")
 
 
 def _line(name: str, value: Any) -> str:

@@ -20,7 +20,8 @@ from ledger.errors import LedgerError, MetadataUnavailableError
 from ledger.replication.copies_report import report_copies
 from rsm_spark.cli.copies import copies_facts, painted_copies
 from rsm_spark.cli.log import log_names
-from rsm_spark.cli.terminal import LogsOptions, print_json, run
+from rsm_spark.cli.markup import plain
+from rsm_spark.cli.terminal import LogsOptions, print_json, printable, run
 from rsm_spark.cli.watching import WatchOption, watch
 from rsm_spark.errors import ConnectionLostError, NoSuchLogError, RsmError
 from rsm_spark.log.chain_store import ChainStore
@@ -146,10 +147,11 @@ async def _ask(log: str, member: Member) -> dict[str, Any]:
 
 def _print(found: dict[str, Any]) -> None:
     console = Console()
-    leader = found["leader"] or "[bold red]nobody[/bold red]"
+    leader = plain(found["leader"]) if found["leader"] else "[bold red]nobody[/bold red]"
+    bookies = ", ".join(map(plain, found["bookies"])) or "none"
     console.print(
-        f"log [bold]{found['log']}[/bold]: epoch {found['leader_epoch']}, led by {leader}, revision "
-        f"{found['revision']:,}, {found['ledgers']} ledgers; bookies: {', '.join(found['bookies']) or 'none'}",
+        f"log [bold]{plain(found['log'])}[/bold]: epoch {found['leader_epoch']}, led by {leader}, revision "
+        f"{found['revision']:,}, {found['ledgers']} ledgers; bookies: {bookies}",
         highlight=False,
         soft_wrap=True,
     )
@@ -158,15 +160,16 @@ def _print(found: dict[str, Any]) -> None:
         table.add_column(title, no_wrap=title != "snapshots", overflow="fold")
     for replica in found["replicas"]:
         if "error" in replica:
-            table.add_row(replica["replica_id"], "?", replica["address"], Text(replica["error"], style="red"))
+            error = Text(printable(replica["error"]), style="red")
+            table.add_row(plain(replica["replica_id"]), "?", plain(replica["address"]), error)
             continue
         snapshots = ", ".join(f"{one['revision']:,}" for one in replica["snapshots"]) or "none"
         if replica["damaged_snapshots"]:
             snapshots += f" ({len(replica['damaged_snapshots'])} damaged)"
         table.add_row(
-            replica["replica_id"],
-            replica["role"],
-            replica["address"],
+            plain(replica["replica_id"]),
+            plain(replica["role"]),
+            plain(replica["address"]),
             f"{replica['revision']:,}",
             f"{replica['behind']:,}",
             f"{replica['lag_ms'] / 1000:.1f} s" if replica["logged_ms"] else "-",
@@ -179,19 +182,19 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def _upkeep_lines(found: dict[str, Any]) -> list[str]:
-    """Say what is verified and what may go, and what an operator has to look at."""
-    verified = ", ".join(f"{place} up to {revision:,}" for place, revision in found["verified"].items())
+    """Say what is verified and what may go, and what an operator has to look at, as markup."""
+    verified = ", ".join(f"{plain(place)} up to {revision:,}" for place, revision in found["verified"].items())
     lines = [f"verified snapshots: {verified or 'none'}"]
     if found["forgotten"] is not None:
-        lines.append(f"nobody is to serve it any more, as {found['forgotten']['by']} said (rsm doctor --forget)")
+        lines.append(f"nobody is to serve it any more, as {plain(found['forgotten']['by'])} said (rsm doctor --forget)")
     if mixed := mixed_versions(found):
-        lines.append(mixed)
+        lines.append(plain(mixed))
     trim = found["trim"]
     if trim is not None:
         count = len(trim["ledger_ids"])
         lines.append(f"may be trimmed: {count} of {found['ledgers']} ledgers")
-        lines += [_stays(blocked) for blocked in trim["blocked"]]
-    return lines + [f"[bold red]alarm[/bold red] {alarm}" for alarm in found["alarms"]]
+        lines += [plain(_stays(blocked)) for blocked in trim["blocked"]]
+    return lines + [f"[bold red]alarm[/bold red] {plain(alarm)}" for alarm in found["alarms"]]
 
 
 def mixed_versions(found: Mapping[str, Any]) -> str:

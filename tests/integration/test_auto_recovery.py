@@ -19,6 +19,7 @@ import pytest
 from ledger import LedgerClient
 from ledger.dev import DevCluster
 from ledger.dev.ports import choose_port
+from ledger.exit_codes import ExitCode
 from ledger.storage.disk import RealDisk
 from ledger.storage.limbo import load_limbo
 from ledger.wire import paths
@@ -185,7 +186,7 @@ def test_without_a_cluster_it_says_so_and_ends(zookeeper: str, unique_root: str)
     uri = f"zk+hierarchical://{zookeeper}{unique_root}"
     command = [sys.executable, "-m", "ledger.replication", "run", "--metadata-uri", uri]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=dict(os.environ))
-    assert ended.returncode == 1
+    assert ended.returncode == ExitCode.NOT_FOUND
     assert "no BookKeeper cluster" in ended.stderr
 
 

@@ -20,6 +20,7 @@ from ledger.dev.errors import ClusterBusyError, PortTakenError, ProcessDiedError
 from ledger.dev.process import identify, is_alive
 from ledger.dev.state import cluster_lock, read_state
 from ledger.dev.supervisor import Supervisor
+from ledger.exit_codes import ExitCode
 
 
 @pytest.fixture
@@ -308,7 +309,7 @@ def test_up_takes_over_from_a_killed_supervisor(data_dir: Path) -> None:
     up = ("up", "--bookies", "0", "--data-dir", str(data_dir), "--json", "--detach")
     first = json.loads(_run(*up).stdout)
     refused = _run(*up)
-    assert refused.returncode == 1
+    assert refused.returncode == ExitCode.CONFLICT
     assert "runs already" in refused.stderr
     os.kill(first["supervisor"], signal.SIGKILL)
     _wait_until(lambda: DevCluster(data_dir).supervisor == 0)
@@ -365,7 +366,7 @@ def test_a_server_that_does_not_stay_is_left_alone_at_last_and_shown(
 
 def test_down_without_a_cluster_says_so(data_dir: Path) -> None:
     down = _run("down", "--data-dir", str(data_dir))
-    assert down.returncode == 1
+    assert down.returncode == ExitCode.NOT_FOUND
     assert down.stderr.startswith("rsm: no cluster in")
     assert down.stderr.count("\n") == 1
 

@@ -48,7 +48,10 @@ async def test_a_machine_of_ones_own_is_served_called_and_handed_over(
         assert [one["replica_id"] for one in led[-2:]] == [leader.replica_id, left.replica_id]
         assert (led[-1]["change"], led[-1]["last_revision"]) == ("another-replica", None)
         assert led[0]["before_ended"] is None
-        assert led[-1]["before_ended"] in ("process-gone", "session-ended")  # Its host tells, or ZooKeeper if it is first.
+        assert led[-1]["before_ended"] in (
+            "process-gone",
+            "session-ended",
+        )
         assert led[-2]["last_revision"] == led[-1]["first_revision"] - 1
         assert led[-2]["epoch"] < led[-1]["epoch"]
         assert led[-2]["since_ms"] <= led[-2]["last_entry_ms"]

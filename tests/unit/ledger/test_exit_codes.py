@@ -74,6 +74,9 @@ def test_the_nearest_class_decides_and_what_is_in_no_table_is_1() -> None:
         (["log", "list", "--metadata-uri", "zk+hierarchical://127.0.0.1:1/ledgers"], ExitCode.UNAVAILABLE),
         (["ledger", "list", "--metadata-uri", "zk+hierarchical://127.0.0.1:1/ledgers"], ExitCode.UNAVAILABLE),
         (["task", "get", "1", "--url", "http://127.0.0.1:1", "--timeout", "0.1"], ExitCode.UNAVAILABLE),
+        (["up", "--data-dir", "PLACE", "--zookeeper", "127.0.0.1:1"], ExitCode.UNAVAILABLE),
+        (["down", "--data-dir", "PLACE"], ExitCode.NOT_FOUND),
+        (["ps", "--data-dir", "PLACE"], ExitCode.NOT_FOUND),
         (["backup", "restore", "orders", "--as", "again", "--place", "PLACE"], ExitCode.NOT_FOUND),
     ],
 )

@@ -9,7 +9,14 @@ import pytest
 
 from ledger.core.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from ledger.core.quorum import QuorumConfig
-from ledger.errors import BadVersionError, CookieMismatchError, CorruptMetadataError, LedgerError, NoSuchLedgerError
+from ledger.errors import (
+    BadVersionError,
+    CookieMismatchError,
+    CorruptMetadataError,
+    LedgerError,
+    NoSuchClusterError,
+    NoSuchLedgerError,
+)
 from ledger.testing import METADATA_HOST, MetadataRates, SimHost, Simulation
 from ledger.wire.metadata_format import Cookie
 from ledger.zookeeper.ledgers import LedgerStore
@@ -203,7 +210,7 @@ def test_ledgers_are_created_listed_changed_and_deleted_by_version() -> None:
 
 def test_a_root_without_a_cluster_is_named() -> None:
     async def work(ledgers: LedgerStore) -> None:
-        with pytest.raises(LedgerError, match="no BookKeeper cluster under /ledgers"):
+        with pytest.raises(NoSuchClusterError, match="no BookKeeper cluster under /ledgers"):
             await ledgers.writable_bookies()
 
     _with_store(work)
