@@ -1,4 +1,4 @@
-"""How leaderships end, and who tells of it: pure.
+"""Ends of leaderships, and who tells of them: pure.
 
 A leader that ends by itself notes it beside the log (`rsm_spark.log.ended_leaderships`). Of one that does not, the next
 leader knows only what it saw while it stood behind it in the election. It writes that into the custom metadata of its
@@ -41,7 +41,7 @@ class LeaderEnd(StrEnum):
 
 
 class ElectionFinding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a candidate has seen of the one before it, when it became the first in line.
+    """Fate of the one before a candidate, as that has seen it when it became the first in line.
 
     Attributes:
         end: How that one went.
