@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Sequence
 
 from ledger.core.quorum import QuorumConfig, write_set
@@ -26,6 +27,11 @@ def is_covered(ensemble: Sequence[str], heard: Collection[str], quorum: QuorumCo
 
 def is_quorum_of_each(positions: int, quorum: QuorumConfig) -> bool:
     """Return whether positions, as bits, are an ack quorum of every write set: then others alone never cover it."""
+    return _is_quorum_of_each(positions & (1 << quorum.ensemble_size) - 1, quorum)
+
+
+@functools.lru_cache(maxsize=4096)  # A reader asks several times a message, of the same few sets.
+def _is_quorum_of_each(positions: int, quorum: QuorumConfig) -> bool:
     return all(
         sum(positions >> position & 1 for position in write_set(first, quorum)) >= quorum.ack_quorum
         for first in range(quorum.ensemble_size)

@@ -312,7 +312,7 @@ class LedgerWriter:
     # --- fence checks and leases
 
     def begin_check(self, mute: Iterable[int] = ()) -> FenceCheck:
-        """Begin a check whether the ledger is fenced; every bookie is to be asked after that.
+        """Begin a check whether the ledger is fenced; bookies are to be asked after that, as it says.
 
         Args:
             mute: Positions whose bookies do not know the question.

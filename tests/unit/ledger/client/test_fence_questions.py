@@ -70,6 +70,7 @@ def test_who_does_not_know_the_question_is_asked_once_and_again_when_it_comes_ba
         writer = writer_of(pool, 3, E3)
         for _ in range(5):
             assert not await writer.check_fence()
+        await asyncio.sleep(0.1)  # The last question is on its way when it is known that it does not help.
         assert [asked(bookie) for bookie in bookies] == [1, 1, 1]
         for bookie in bookies[:2]:
             bookie.answer = OPEN
@@ -81,6 +82,61 @@ def test_who_does_not_know_the_question_is_asked_once_and_again_when_it_comes_ba
         assert asked(bookies[2]) == 1
 
     run(scenario, knows_nothing_of_it, knows_nothing_of_it, knows_nothing_of_it)
+
+
+def test_no_more_are_asked_than_can_prove_it_each_in_its_turn() -> None:
+    async def scenario(pool: ConnectionPool, bookies: list[FakeBookie]) -> None:
+        writer = writer_of(pool, 3, E3)
+        for _ in range(30):
+            assert await writer.check_fence()
+        assert [asked(bookie) for bookie in bookies] == [20, 20, 20]
+        assert await writer.check_fence(100)  # A lease is asked of all.
+        await asyncio.sleep(0.1)
+        assert [asked(bookie) for bookie in bookies] == [21, 21, 21]
+
+    run(scenario, OPEN, OPEN, OPEN)
+
+
+def test_others_are_asked_in_place_of_one_that_is_late_which_then_comes_last() -> None:
+    async def scenario(pool: ConnectionPool, bookies: list[FakeBookie]) -> None:
+        writer = writer_of(pool, 3, E3)
+        for _ in range(30):
+            assert await writer.check_fence()
+        bookies[1].answer = silent
+        before, took_s = asked(bookies[1]), []
+        loop = asyncio.get_running_loop()
+        for _ in range(30):
+            began = loop.time()
+            assert await writer.check_fence()
+            took_s.append(loop.time() - began)
+        assert asked(bookies[1]) == before + 1
+        assert max(took_s) < PATIENCE_S / 2
+        assert sorted(took_s)[-2] < max(took_s) / 2
+        await asyncio.sleep(PAUSE_S)
+        bookies[1].answer = OPEN
+        for _ in range(30):
+            assert await writer.check_fence()
+        assert asked(bookies[1]) == before + 21
+
+    run(scenario, OPEN, OPEN, OPEN)
+
+
+def test_what_is_late_goes_by_how_long_answers_take() -> None:
+    """Bookies that all take long are not asked one more for it, once that is known."""
+
+    def takes_long(bookie: FakeBookie, session: Session, requests: list[Request]) -> None:
+        asyncio.get_running_loop().call_later(0.01, OPEN, bookie, session, requests)
+
+    async def scenario(pool: ConnectionPool, bookies: list[FakeBookie]) -> None:
+        writer = writer_of(pool, 3, E3)
+        for _ in range(40):
+            assert await writer.check_fence()
+        before = sum(asked(bookie) for bookie in bookies)
+        for _ in range(30):
+            assert await writer.check_fence()
+        assert sum(asked(bookie) for bookie in bookies) == before + 60
+
+    run(scenario, takes_long, takes_long, takes_long)
 
 
 def test_after_silence_nobody_waits_for_a_while() -> None:

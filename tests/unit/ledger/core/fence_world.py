@@ -18,23 +18,30 @@ class FenceWorld(EnsembleWorld):
         proven: Checks that were proven.
         limbo_says_open: A bookie that lost its disk takes what it does not know for a no.
         counts_early: Answers to earlier checks count for the present one.
+        keeps_noes: A bookie that a check does not ask counts as having said what it said to the check before.
 
     """
 
     def __init__(self, quorum: QuorumConfig, rng: random.Random) -> None:
         super().__init__(quorum, rng)
         self.proven = self.unproven = 0
-        self.limbo_says_open = self.counts_early = False
+        self.limbo_says_open = self.counts_early = self.keeps_noes = False
         self.lost: set[str] = set()
         self.questions: list[tuple[FenceCheck, str, int]] = []  # (check, bookie, position), on their way
         self.told: list[tuple[FenceCheck, int, bool]] = []  # answers, on their way
         self.check_of: FenceCheck | None = None
+        self.asked: tuple[str, ...] = ()  # those that the present check may ask, by position
+        self.order: list[int] = []
+        self.asked_count = 0
+        self.spared = 0  # positions that proven checks did not ask
+        self.noes: set[int] = set()  # positions, of the last check
         self.was_recovered = False  # when the present check began
 
     def step(self) -> None:
         """Do one random thing, and one that has to do with checks."""
         super().step()
-        self.rng.choice([self._begin, self._ask, self._ask, self._tell, self._tell, self._lose_disk])()
+        moves = [self._begin, self._ask, self._ask, self._tell, self._tell, self._lose_disk, self._ask_rest]
+        self.rng.choice(moves)()
         self._judge_check()
 
     def members(self) -> tuple[str, ...]:
@@ -50,7 +57,24 @@ class FenceWorld(EnsembleWorld):
         if self.check_of is None and self.core.failure is None:
             self.check_of = self.core.begin_check()
             self.was_recovered = self.end is not None
-            self.questions += [(self.check_of, bookie, place) for place, bookie in enumerate(self.members())]
+            self.asked = self.members()
+            self.order = self.rng.sample(range(len(self.asked)), len(self.asked))
+            self.asked_count = 0
+            self._send(self.check_of.take(self.order))
+            for place in sorted(self.noes) if self.keeps_noes else ():
+                if not self.check_of.is_awaited(place):
+                    self.check_of.answer(place, is_open=True)
+            self.noes.clear()
+
+    def _send(self, places: list[int]) -> None:
+        assert self.check_of is not None
+        self.asked_count += len(places)
+        self.questions += [(self.check_of, self.asked[place], place) for place in places]
+
+    def _ask_rest(self) -> None:
+        """Answers are late: the others are asked, too; they are those of when the check began."""
+        if self.check_of is not None and self.rng.random() < 0.3:
+            self._send(self.check_of.take_rest(self.order))
 
     def _ask(self) -> None:
         """A question arrives; a bookie that is down, or was never sent anything, says nothing that counts."""
@@ -66,6 +90,10 @@ class FenceWorld(EnsembleWorld):
             if self.counts_early and self.check_of is not None:
                 check = self.check_of
             check.answer(place, is_open=is_open)
+            if is_open and check is self.check_of:
+                self.noes.add(place)
+            if self.check_of is not None:
+                self._send(self.check_of.take(self.order))
 
     def _lose_disk(self) -> None:
         """Disks are lost with the fences on them, but not so that entries are; nobody writes any more."""
@@ -80,7 +108,9 @@ class FenceWorld(EnsembleWorld):
         if check is None or check.verdict is None:
             return
         self.check_of = None
-        self.proven += check.verdict is FenceVerdict.OPEN
+        if check.verdict is FenceVerdict.OPEN:
+            self.proven += 1
+            self.spared += len(self.asked) - self.asked_count
         self.unproven += check.verdict is FenceVerdict.UNPROVEN
         if check.verdict is FenceVerdict.OPEN and self.was_recovered:
             raise BrokenPromiseError("a check says that nobody has recovered the ledger, and somebody had")

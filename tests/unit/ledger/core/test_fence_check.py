@@ -70,6 +70,44 @@ def test_each_write_set_needs_its_own_ack_quorum() -> None:
     assert check.verdict is OPEN
 
 
+def test_as_few_are_asked_as_can_prove_it() -> None:
+    check = FenceCheck(E3)
+    assert check.take([2, 0, 1]) == [2, 0]
+    assert check.take([2, 0, 1]) == []
+    check.answer(2, is_open=True)
+    assert (check.is_awaited(2), check.is_awaited(0), check.is_awaited(1)) == (False, True, False)
+    assert check.take([2, 0, 1]) == []
+    check.answer(0, is_open=True)
+    assert check.verdict is OPEN
+    assert check.take_rest([2, 0, 1]) == []
+    assert FenceCheck(STRIPED).take([3, 0, 1, 2]) == [3, 0, 1]
+    assert FenceCheck(QuorumConfig(2, 2, 2)).take([1, 0]) == [1, 0]
+    assert FenceCheck(QuorumConfig(3, 3, 1)).take([1, 0, 2]) == [1]
+
+
+def test_others_are_asked_in_place_of_who_does_not_say_no_and_of_who_is_late() -> None:
+    check = FenceCheck(E3)
+    check.take([0, 1, 2])
+    check.answer(1, is_open=False)
+    assert check.take([0, 1, 2]) == [2]
+    check.answer(0, is_open=False)
+    assert check.verdict is UNPROVEN
+    late = FenceCheck(QuorumConfig(5, 3, 2))
+    assert late.take(range(5)) == [0, 1, 2, 3]
+    assert late.take_rest(range(5)) == [4]
+    assert late.take_rest(range(5)) == []
+
+
+def test_who_leaves_is_not_asked_and_others_are_asked_in_its_place() -> None:
+    check = FenceCheck(E3, [0])
+    assert check.take([0, 1, 2]) == [1, 2]
+    other = FenceCheck(E3)
+    assert other.take([0, 1, 2]) == [0, 1]
+    other.exclude([1])
+    assert other.take([0, 1, 2]) == [2]
+    assert FenceCheck(E3, [0]).take_rest([0, 1, 2]) == [1, 2]
+
+
 def test_what_is_about_to_leave_counts_no_more_before_or_after() -> None:
     writer = writer_of()
     check = writer.begin_check()
@@ -117,8 +155,9 @@ def test_checks_of_one_writer_are_decided_one_by_one() -> None:
 
 def play(
     seeds: Iterable[int], change: Callable[[FenceWorld], None] = lambda _: None, steps: int = 250
-) -> tuple[int, int]:
-    proven = unproven = 0
+) -> tuple[int, int, int]:
+    """Return how many checks were proven, how many not, and how many bookies those did not need."""
+    proven = unproven = spared = 0
     for seed in seeds:
         rng = random.Random(seed)
         world = FenceWorld(QUORUMS[seed % len(QUORUMS)], rng)
@@ -130,13 +169,15 @@ def play(
             world.step()
         proven += world.proven
         unproven += world.unproven
-    return proven, unproven
+        spared += world.spared
+    return proven, unproven, spared
 
 
 def test_what_is_proven_was_so_when_the_check_began() -> None:
-    proven, unproven = play(range(120))
+    proven, unproven, spared = play(range(120))
     assert proven > 200
     assert unproven > 30
+    assert spared > 100
 
 
 @pytest.mark.slow
@@ -163,9 +204,19 @@ def _count_early_answers(world: FenceWorld) -> None:
     world.counts_early = True
 
 
+def _keep_noes_of_before(world: FenceWorld) -> None:
+    world.keeps_noes = True
+
+
 @pytest.mark.parametrize(
     ("plant", "known"),
-    [(_count_who_leaves, 1823), (_ask_the_first_ensemble, 11), (_let_limbo_say_open, 36), (_count_early_answers, 11)],
+    [
+        (_keep_noes_of_before, 11),
+        (_count_who_leaves, 505),
+        (_ask_the_first_ensemble, 11),
+        (_let_limbo_say_open, 47),
+        (_count_early_answers, 47),
+    ],
 )
 def test_a_planted_bug_is_found(
     plant: Callable[[FenceWorld], None], known: int, monkeypatch: pytest.MonkeyPatch
@@ -183,6 +234,20 @@ def test_a_planted_bug_is_found(
         monkeypatch.setattr(FenceCheck, "exclude", lambda _self, _positions: None)
     with pytest.raises(BrokenPromiseError, match="somebody had"):
         play(hunt_order(3_000, known), plant)
+
+
+def test_counting_who_was_not_asked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = FenceCheck._judge
+
+    def judge_asked(self: FenceCheck) -> None:
+        denied = self._denied
+        self._denied |= ~self._asked if denied else 0
+        judge(self)
+        self._denied = denied
+
+    monkeypatch.setattr(FenceCheck, "_judge", judge_asked)
+    with pytest.raises(BrokenPromiseError, match="somebody had"):
+        play(hunt_order(3_000, 60))
 
 
 @pytest.mark.parametrize("method", ["ack_quorum", "one_no"])
