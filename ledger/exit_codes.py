@@ -53,6 +53,7 @@ _BY_CODE: dict[ExitCode, tuple[str, ...]] = {
         "rsm_spark.errors.NoSuchLogError",
         "rsm_spark.errors.NoSuchSnapshotError",
         "rsm_spark.errors.SnapshotGoneError",
+        "rsm_spark.files.errors.NoSuchFileError",
         "rsm_spark.log.consumers.NoSuchConsumerError",
     ),
     ExitCode.REFUSED: (
@@ -97,6 +98,7 @@ _BY_CODE: dict[ExitCode, tuple[str, ...]] = {
         "rsm_spark.core.plain_log.LogEndedError",
         "rsm_spark.errors.ChainConflictError",
         "rsm_spark.errors.LogExistsError",
+        "rsm_spark.files.errors.FileError",
         "rsm_spark.log.consumers.ConsumerTakenError",
         "rsm_spark.log.reader_lock.ReaderLockError",
         "rsm_spark.sql.errors.SqlConflictError",

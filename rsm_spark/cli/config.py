@@ -14,9 +14,13 @@ import typer
 from ledger.configuration import CONF_PARAMETER, check_variables, find_file, read_file, variable_prefix
 from ledger.errors import UsageError
 
-_NAMES = {"sql": "serve", "gateway": "serve"}  # Of the command that runs a process, where it is not `run`.
+_NAMES = {
+    "sql": "serve",
+    "gateway": "serve",
+    "files": "serve",
+}  # Of the command that runs a process, where it is not `run`.
 _GROUPS = {"gateway": "log"}  # Where it is not the name of the process.
-PROCESSES = ("autorecovery", "bookie", "broker", "gateway", "serve", "sql", "store", "worker", "zookeeper")
+PROCESSES = ("autorecovery", "bookie", "broker", "files", "gateway", "serve", "sql", "store", "worker", "zookeeper")
 """Processes that a file `<process>.toml` configures; `run_words` says what runs each."""
 
 _ORIGINS = {"COMMANDLINE": "flag", "ENVIRONMENT": "environment", "DEFAULT_MAP": "file", "DEFAULT": "default"}

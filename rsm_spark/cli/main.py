@@ -60,6 +60,7 @@ _SUMMARIES = {
     "task": "Submit tasks, look at them, wait for them, cancel them.",
     "tenant": "Set what tenants are entitled to; pause, drain and resume their tasks.",
     "sql": "Serve replicated SQL tables; run statements, scripts and a shell; import and export.",
+    "files": "Serve a replicated file store behind WebHDFS; list, read, write and move files.",
     "log": "List, describe and print replicated logs.",
     "audit": "Show who changed rights, code, holds or a log, from the log itself.",
     "snapshot": "List, describe and verify snapshots.",

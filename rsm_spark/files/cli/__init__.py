@@ -1,0 +1,1 @@
+"""`rsm files`: serve a file store, and use one."""

@@ -1,0 +1,129 @@
+"""Client of a file store for commands of `rsm files`: finds the leader by the log's name, over a replica's own ports.
+
+Programs have WebHDFS for the same: fsspec, Hadoop's clients, or any client of HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Self
+
+from rsm_spark.client.service_client import ServiceClient
+from rsm_spark.core.chain import DEFAULT_RSM_ROOT
+from rsm_spark.files.commands import (
+    EntriesPage,
+    EntriesSum,
+    EntryShown,
+    FileCommand,
+    FileDone,
+    FilePart,
+    FileQuery,
+    FileRefused,
+    FileResult,
+    ListEntries,
+    ReadFile,
+    ShowEntry,
+    SumEntries,
+    decode_reply,
+    decode_result,
+    encode,
+)
+from rsm_spark.files.limits import PART_BYTES_MAX
+
+
+class FileClient:
+    """See the module. Made by `connect`; for one event loop.
+
+    Args:
+        service: Sends commands and queries; closed with it.
+
+    """
+
+    def __init__(self, service: ServiceClient) -> None:
+        self._service = service
+
+    @classmethod
+    async def connect(
+        cls, log: str, metadata_uri: str | None = None, *, rsm_root: str = DEFAULT_RSM_ROOT, timeout_s: float = 30.0
+    ) -> FileClient:
+        """Return a client of the file store whose log has this name.
+
+        Raises:
+            MetadataUnavailableError: ZooKeeper does not answer.
+            UsageError: A file of TLS or tokens cannot be used.
+
+        """
+        return cls(await ServiceClient.connect(log, metadata_uri, rsm_root=rsm_root, timeout_s=timeout_s))
+
+    async def execute(self, command: FileCommand) -> bool:
+        """Have a command carried out; return whether there was anything to do it with.
+
+        Raises:
+            FileError: It was refused.
+            RsmError: See `ServiceClient`.
+
+        """
+        reply = decode_reply((await self._service.execute(encode(command))).payload)
+        if isinstance(reply, FileDone):
+            return reply.is_done
+        raise reply.error()
+
+    async def query(self, query: FileQuery) -> FileResult:
+        """Return what is asked.
+
+        Raises:
+            FileError: There is no such thing.
+            RsmError: See `ServiceClient`.
+
+        """
+        result = decode_result((await self._service.query(encode(query))).payload)
+        if isinstance(result, FileRefused):
+            raise result.error()
+        return result
+
+    async def show(self, path: str) -> EntryShown:
+        """Return what lies at a path."""
+        found = await self.query(ShowEntry(path))
+        assert isinstance(found, EntryShown)
+        return found
+
+    async def entries(self, path: str) -> AsyncIterator[EntryShown]:
+        """Iterate over a directory in the order of its names; of a file itself."""
+        after = ""
+        while True:
+            page = await self.query(ListEntries(path, after))
+            assert isinstance(page, EntriesPage)
+            for entry in page.entries:
+                yield entry
+            if not page.has_more:
+                return
+            after = page.entries[-1].name
+
+    async def sum_up(self, path: str) -> EntriesSum:
+        """Return the sum of what lies at a path and below."""
+        found = await self.query(SumEntries(path))
+        assert isinstance(found, EntriesSum)
+        return found
+
+    async def pieces(self, path: str) -> AsyncIterator[bytes]:
+        """Iterate over the content of a file. It is read as it is at each piece: appends that come meanwhile too."""
+        at = 0
+        while True:
+            part = await self.query(ReadFile(path, at, PART_BYTES_MAX))
+            assert isinstance(part, FilePart)
+            yield part.content
+            at += len(part.content)
+            if at >= part.size:
+                return
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await self._service.close()
+
+    async def __aenter__(self) -> Self:
+        """Return it."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close it."""
+        await self.close()

@@ -1,0 +1,244 @@
+"""Commands and queries of the file store, their replies and results: msgpack arrays whose first element is the kind."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from rsm_spark.files.errors import FileError, FileFault, file_error
+
+ANY = -1
+"""Bound of a quota that is none."""
+
+
+class RenameRule(StrEnum):
+    """Rule by which a name is given that something has already.
+
+    INTO: a directory takes it in, anything else makes the rename a "no", as Hadoop's first rename has it. NEW: it is
+    refused. OVERWRITE: a file, or an empty directory, makes room.
+    """
+
+    INTO = "into"
+    NEW = "new"
+    OVERWRITE = "overwrite"
+
+
+class CreateFile(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Make a file with this content, and the directories above it that are not there."""
+
+    path: str
+    content: bytes
+    owner: str
+    permission: int
+    overwrite: bool
+
+
+class AppendFile(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Put bytes behind what a file has."""
+
+    path: str
+    content: bytes
+
+
+class MakeDirectory(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Make a directory, and those above it that are not there; one that is there is left as it is."""
+
+    path: str
+    owner: str
+    permission: int
+
+
+class RenameEntry(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Give a file, or a directory with all below it, another path."""
+
+    source: str
+    destination: str
+    rule: RenameRule
+
+
+class DeleteEntry(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Delete a file, or a directory: with something in it only if `is_recursive`."""
+
+    path: str
+    is_recursive: bool
+
+
+class SetFileTimes(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Set times, in ms since 1970; None = it stays."""
+
+    path: str
+    modified_ms: int | None
+    accessed_ms: int | None
+
+
+class SetPermission(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Set the permission that is shown."""
+
+    path: str
+    permission: int
+
+
+class SetQuota(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """Bound what lies below a directory; `ANY` = no bound, None = it stays."""
+
+    path: str
+    names_max: int | None
+    bytes_max: int | None
+
+
+FileCommand = (
+    CreateFile | AppendFile | MakeDirectory | RenameEntry | DeleteEntry | SetFileTimes | SetPermission | SetQuota
+)
+
+
+class ShowEntry(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Show what lies at a path."""
+
+    path: str
+
+
+class ListEntries(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """List a directory, in order, behind a name; of a file itself."""
+
+    path: str
+    after: str = ""
+    limit: int = 1_000
+
+
+class ReadFile(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Read bytes of a file; None = all behind the offset."""
+
+    path: str
+    offset: int = 0
+    length: int | None = None
+
+
+class SumEntries(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Sum up what lies at a path and below."""
+
+    path: str
+
+
+FileQuery = ShowEntry | ListEntries | ReadFile | SumEntries
+
+
+class FileDone(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """It was done, or was so before; False = there was nothing to do it with."""
+
+    is_done: bool = True
+
+
+class FileRefused(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """It was not done, and why; see `FileFault`."""
+
+    fault: str
+    reason: str
+
+    def error(self) -> FileError:
+        """Return it as an error."""
+        return file_error(FileFault(self.fault), self.reason)
+
+
+class EntryShown(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """A file or a directory.
+
+    Attributes:
+        name: In its directory; "" where it was asked for by its path.
+        number: Its own, which it keeps when it is renamed.
+        is_directory: Else it is a file.
+        size: Bytes.
+        modified_ms: ms since 1970.
+        accessed_ms: The same.
+        owner: Name of whoever made it.
+        permission: As Unix has it.
+        child_count: Names in it.
+
+    """
+
+    name: str
+    number: int
+    is_directory: bool
+    size: int
+    modified_ms: int
+    accessed_ms: int
+    owner: str
+    permission: int
+    child_count: int
+
+
+class EntriesPage(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Some entries of a directory, in the order of their names."""
+
+    entries: list[EntryShown]
+    has_more: bool
+
+
+class FilePart(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Bytes of a file, and how many it has in all."""
+
+    content: bytes
+    size: int
+
+
+class EntriesSum(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Sum of what lies at a path and below, and its quotas; `ANY` = none."""
+
+    files: int
+    directories: int
+    size: int
+    names_max: int
+    bytes_max: int
+
+
+FileReply = FileDone | FileRefused
+FileResult = FileRefused | EntryShown | EntriesPage | FilePart | EntriesSum
+
+_COMMANDS = msgspec.msgpack.Decoder(FileCommand)
+_QUERIES = msgspec.msgpack.Decoder(FileQuery)
+_REPLIES = msgspec.msgpack.Decoder(FileReply)
+_RESULTS = msgspec.msgpack.Decoder(FileResult)
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+def encode(message: FileCommand | FileQuery | FileReply | FileResult) -> bytes:
+    """Return the bytes of a message."""
+    return _ENCODER.encode(message)
+
+
+def decode_command(text: bytes) -> FileCommand:
+    """Read a command.
+
+    Raises:
+        FileError: `INVALID`: it is none.
+
+    """
+    return _decoded(_COMMANDS, text, "command")  # type: ignore[no-any-return]
+
+
+def decode_query(text: bytes) -> FileQuery:
+    """Read a query.
+
+    Raises:
+        FileError: `INVALID`: it is none.
+
+    """
+    return _decoded(_QUERIES, text, "query")  # type: ignore[no-any-return]
+
+
+def decode_reply(text: bytes) -> FileReply:
+    """Read a reply."""
+    return _REPLIES.decode(text)  # type: ignore[no-any-return]
+
+
+def decode_result(text: bytes) -> FileResult:
+    """Read the result of a query."""
+    return _RESULTS.decode(text)  # type: ignore[no-any-return]
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[Any], text: bytes, what: str) -> Any:
+    try:
+        return decoder.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise FileError(FileFault.INVALID, f"this is no {what} of a file store: {str(error)[:200]}") from None

@@ -1,0 +1,199 @@
+"""The file store as a replicated state machine: directories, small files in its records, quotas. Pure.
+
+Directories and files have numbers, so that a rename of a directory is two records, whatever it holds. What is deleted
+with all below it goes to a trash that nobody sees, and is purged from there by and by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+from rsm_spark.core.machine import Decision, DueRecords, MachineDescription, Row, RowChange
+from rsm_spark.core.table_machine import TableMachine
+from rsm_spark.files.commands import (
+    ANY,
+    AppendFile,
+    CreateFile,
+    DeleteEntry,
+    EntriesPage,
+    EntriesSum,
+    EntryShown,
+    FileCommand,
+    FileDone,
+    FilePart,
+    FileQuery,
+    FileRefused,
+    FileResult,
+    ListEntries,
+    MakeDirectory,
+    ReadFile,
+    RenameEntry,
+    SetFileTimes,
+    SetPermission,
+    SetQuota,
+    ShowEntry,
+    decode_command,
+    decode_query,
+    encode,
+)
+from rsm_spark.files.draft import FileDraft
+from rsm_spark.files.errors import FileError, FileFault
+from rsm_spark.files.paths import names_of, shown
+from rsm_spark.files.records import ENTERED, ENTRIES_TABLE, FILES_DESCRIPTION, PARTS_TABLE, QUOTAS_TABLE, REMOVED, TRASH
+from rsm_spark.files.tree import FileNode, FileTree
+
+PAGE_MAX = 1_000
+"""Entries of one page of a listing."""
+_GROWING = (CreateFile, AppendFile, MakeDirectory)
+_FULL = (
+    "the memory of the leader, or of a replica that follows it, is nearly used up: nothing that is new is taken. "
+    "Nothing was changed: delete something, or come again later"
+)
+
+
+class FileMachine(TableMachine):
+    """State of the file store; see `rsm_spark.files.commands` for what it is asked. Refusals are replies, not errors.
+
+    Attributes:
+        tree: Its directories.
+
+    """
+
+    description: ClassVar[MachineDescription] = FILES_DESCRIPTION
+
+    def __init__(self) -> None:
+        self.tree = FileTree()
+        super().__init__()
+
+    # ---- deciding
+
+    def decide(self, command: bytes, revision: int, now_ms: int) -> Decision:
+        """Decide a command."""
+        draft = self._draft(revision, now_ms)
+        try:
+            decoded = decode_command(command)
+            if self.is_full and isinstance(decoded, _GROWING):
+                return Decision((), encode(FileRefused(FileFault.FULL.value, _FULL)))
+            is_done = _carry_out(draft, decoded)
+        except FileError as error:
+            return Decision((), encode(FileRefused(error.fault.value, str(error))))
+        return Decision(draft.records, encode(FileDone(is_done)))
+
+    def due(self, now_ms: int, promoted_ms: int, limit: int) -> Iterator[DueRecords]:  # noqa: ARG002 - as the kernel has it
+        """Purge what was deleted with all below it, one thing after the other."""
+        for _ in range(limit):
+            draft = self._draft(0, now_ms)
+            if not draft.purge_one():
+                return
+            yield draft.records
+
+    def next_due_ms(self, promoted_ms: int) -> int | None:  # noqa: ARG002 - as the kernel has it
+        """Return 0 while there is something to purge."""
+        return 0 if self.tree.count(TRASH) else None
+
+    def _draft(self, revision: int, now_ms: int) -> FileDraft:
+        return FileDraft(self.tree, self._quota, revision, now_ms)
+
+    def _quota(self, directory: int) -> tuple[int, int] | None:
+        if not self.count(QUOTAS_TABLE):
+            return None
+        found = self.get(QUOTAS_TABLE, directory)
+        return None if found is None else (found[0], found[1])
+
+    # ---- folding
+
+    def apply(self, record_type: int, fields: tuple[Any, ...], revision: int) -> RowChange | None:
+        """Fold one record; see `TableMachine.apply`."""
+        change = super().apply(record_type, fields, revision)
+        if record_type == ENTERED:
+            self.tree.put(fields[0], fields[1], FileNode(*fields[2:]))
+        elif record_type == REMOVED:
+            self.tree.remove(*fields)
+        return change
+
+    def restore(self, rows: Iterable[Row]) -> None:
+        """Replace the state; see `TableMachine.restore`."""
+        self.tree = FileTree()
+        super().restore(rows)
+        self.tree.load(((key[0], key[1]), FileNode(*row)) for key, row in self.items(ENTRIES_TABLE))
+
+    # ---- answering
+
+    def query(self, query: bytes, revision: int) -> bytes:  # noqa: ARG002 - as the kernel has it
+        """Answer a query."""
+        try:
+            return encode(self._answer(decode_query(query)))
+        except FileError as error:
+            return encode(FileRefused(error.fault.value, str(error)))
+
+    def _answer(self, query: FileQuery) -> FileResult:
+        names = names_of(query.path)
+        node = self.tree.find(names)
+        if node is None:
+            raise FileError(FileFault.NOT_FOUND, f"{shown(query.path)} does not exist")
+        if isinstance(query, ShowEntry):
+            return self._shown("", node)
+        if isinstance(query, ReadFile):
+            return self._part(query, node)
+        if isinstance(query, ListEntries):
+            return self._list(query, node)
+        files, directories, size = self.tree.below(node)
+        names_max, bytes_max = self._quota(node.number) or (ANY, ANY)
+        return EntriesSum(files, directories, size, names_max, bytes_max)
+
+    def _list(self, query: ListEntries, node: FileNode) -> EntriesPage:
+        if not node.is_directory:
+            return EntriesPage([self._shown("", node)], has_more=False)
+        limit = max(1, min(query.limit, PAGE_MAX))
+        found = self.tree.page(node.number, query.after, limit + 1)
+        return EntriesPage([self._shown(name, one) for name, one in found[:limit]], has_more=len(found) > limit)
+
+    def _part(self, query: ReadFile, node: FileNode) -> FilePart:
+        if node.is_directory:
+            raise FileError(FileFault.IS_DIRECTORY, f"{shown(query.path)} is a directory, no file")
+        if not 0 <= query.offset <= node.size or (query.length is not None and query.length < 0):
+            raise FileError(
+                FileFault.INVALID,
+                f"{shown(query.path)} has {node.size} bytes: an offset of {query.offset} and a length of "
+                f"{query.length} cannot be read of it",
+            )
+        end = node.size if query.length is None else min(node.size, query.offset + query.length)
+        pieces, at = [], 0
+        for number in range(node.part_count):
+            if at >= end:
+                break
+            row = self.get(PARTS_TABLE, node.number, number)
+            assert row is not None, "parts are written and erased together with their file"
+            content: bytes = row[0]
+            pieces.append(content[max(0, query.offset - at) : end - at])
+            at += len(content)
+        return FilePart(b"".join(pieces), node.size)
+
+    def _shown(self, name: str, node: FileNode) -> EntryShown:
+        return EntryShown(
+            name, node.number, node.is_directory, node.size, node.modified_ms, node.accessed_ms, node.owner,
+            node.permission, self.tree.count(node.number) if node.is_directory else 0,
+        )  # fmt: skip
+
+
+def _carry_out(draft: FileDraft, command: FileCommand) -> bool:
+    """Write a command's records into its draft; return whether there was anything to do it with."""
+    match command:
+        case CreateFile(path, content, owner, permission, overwrite):
+            draft.create(path, content, owner, permission, overwrite=overwrite)
+        case AppendFile(path, content):
+            draft.append(path, content)
+        case MakeDirectory(path, owner, permission):
+            draft.make_directory(path, owner, permission)
+        case RenameEntry(source, destination, rule):
+            return draft.rename(source, destination, rule)
+        case DeleteEntry(path, is_recursive):
+            return draft.delete(path, is_recursive=is_recursive)
+        case SetFileTimes(path, modified_ms, accessed_ms):
+            draft.set_times(path, modified_ms, accessed_ms)
+        case SetPermission(path, permission):
+            draft.set_permission(path, permission)
+        case SetQuota(path, names_max, bytes_max):
+            draft.set_quota(path, names_max, bytes_max)
+    return True

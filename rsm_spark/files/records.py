@@ -1,0 +1,57 @@
+"""Tables and records of the file store, as its log describes them.
+
+entries  (parent, name) -> what lies there. A directory is known by its number: what lies in it stays when it is
+         renamed. The root has the number 0; what is being purged lies in directory -1
+parts    (file, number) -> bytes: the content of a file, in the order of the numbers
+quotas   directory -> how many names, and how many bytes, all below it may have; -1 = any
+"""
+
+from __future__ import annotations
+
+from rsm_spark.core.machine import Field, FieldType, MachineDescription, TableDescription
+from rsm_spark.core.table_machine import delete, upsert
+
+ENTRIES_TABLE, PARTS_TABLE, QUOTAS_TABLE = "entries", "parts", "quotas"
+
+ENTERED, REMOVED, PART_WRITTEN, PART_ERASED, QUOTA_SET, QUOTA_CLEARED = range(16, 22)
+
+ROOT, TRASH = 0, -1
+
+_ENTRIES = TableDescription(
+    ENTRIES_TABLE,
+    (Field("parent", FieldType.INT), Field("name", FieldType.STR)),
+    (
+        Field("number", FieldType.INT),
+        Field("is_directory", FieldType.BOOL),
+        Field("size", FieldType.INT),
+        Field("part_count", FieldType.INT),
+        Field("modified_ms", FieldType.INT),
+        Field("accessed_ms", FieldType.INT),
+        Field("owner", FieldType.STR),
+        Field("permission", FieldType.INT),
+    ),
+)
+_PARTS = TableDescription(
+    PARTS_TABLE,
+    (Field("file", FieldType.INT), Field("number", FieldType.INT)),
+    (Field("content", FieldType.BYTES),),
+)
+_QUOTAS = TableDescription(
+    QUOTAS_TABLE,
+    (Field("directory", FieldType.INT),),
+    (Field("names_max", FieldType.INT), Field("bytes_max", FieldType.INT)),
+)
+
+FILES_DESCRIPTION = MachineDescription(
+    "files",
+    1,
+    (_ENTRIES, _PARTS, _QUOTAS),
+    (
+        upsert(ENTERED, "entered", _ENTRIES),
+        delete(REMOVED, "removed", _ENTRIES),
+        upsert(PART_WRITTEN, "part_written", _PARTS),
+        delete(PART_ERASED, "part_erased", _PARTS),
+        upsert(QUOTA_SET, "quota_set", _QUOTAS),
+        delete(QUOTA_CLEARED, "quota_cleared", _QUOTAS),
+    ),
+)

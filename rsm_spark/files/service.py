@@ -1,0 +1,151 @@
+"""One server of a file store: a replica, and WebHDFS. What `rsm files serve` runs, and what a program embeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ledger.client.client import LedgerClient
+from ledger.http.api_server import ApiServer
+from ledger.http.api_settings import ApiSettings
+from ledger.http.origins import HostCheck
+from ledger.http.replies import HttpReply
+from ledger.http.routes import METRICS_TYPE, ProbePage
+from ledger.http.tokens import Tokens
+from ledger.rights.table import Right
+from rsm_spark.client.leader_finder import FoundReplica
+from rsm_spark.client.replica_connection import ReplicaConnection
+from rsm_spark.client.service_client import ServiceClient
+from rsm_spark.files.desk import FileDesk
+from rsm_spark.files.machine import FileMachine
+from rsm_spark.files.records import ROOT
+from rsm_spark.files.scopes import FileScopes
+from rsm_spark.files.settings import FileSettings
+from rsm_spark.files.webhdfs.call import WebHdfsState
+from rsm_spark.files.webhdfs.edge import WebHdfsEdge
+from rsm_spark.files.webhdfs.pages import WebHdfsPage
+from rsm_spark.log.discovery import Discovery
+from rsm_spark.runtime.telemetry import ReplicaTelemetry
+from rsm_spark.server.probes import health
+from rsm_spark.server.replica_server import StoreService
+from rsm_spark.snapshots.manifest import SnapshotStore
+from rsm_spark.transport.connections import PORTS
+
+
+class FileService(StoreService):
+    """See the module. For the event loop on which it is made.
+
+    Args:
+        client: Connected ledger client; stays the caller's to close.
+        settings: See `FileSettings`.
+        lake: Snapshots to boot from when there is no local one.
+
+    Attributes:
+        http_address: "host:port" of WebHDFS.
+        url: The same as a URL.
+        files: The state; read it through the door.
+
+    Raises:
+        RsmError: The port is taken, or not on loopback.
+        UsageError: TLS or tokens are missing where they are needed, or a file cannot be used.
+
+    """
+
+    def __init__(self, client: LedgerClient, settings: FileSettings, *, lake: SnapshotStore | None = None) -> None:
+        self.files = FileMachine()
+        super().__init__(client, settings, lake=lake, machine=self.files, keys=FileScopes(), ports=PORTS + 1)
+        discovery = Discovery(client.store, settings.log, settings.replica.rsm_root)
+        self._commands = ServiceClient(
+            ReplicaConnection(FoundReplica(discovery), settings.log, security=settings.security)
+        )
+        self._log = settings.log
+        self._door = ApiServer(settings.door(), self._edge, ports=PORTS + 1)
+        edge = self._door.edge
+        edge.state.address, edge.state.url = self._door.address, self._door.url
+        self.http_address = self.replica.http = self._door.address
+        self.replica.http_is_tls = self._door.url.startswith("https:")
+        self.url = self._door.url
+        self._telemetry = ReplicaTelemetry(self.replica, folder=str(settings.data_dir))
+        self._telemetry.add(_FileTelemetry(edge, self.files))
+        self.describe = lambda: {"http_address": self.http_address}
+
+    def _edge(self, bounded: ApiSettings, hosts: HostCheck, tokens: Tokens | None) -> WebHdfsEdge:
+        state = WebHdfsState(FileDesk(self.replica, self._commands), self._log, bounded, tokens)
+        pages = {
+            "/healthz": WebHdfsPage(None, self._health),
+            "/readyz": WebHdfsPage(None, self._ready),
+            "/status": WebHdfsPage(Right.STATUS, self._status),
+            "/metrics": WebHdfsPage(Right.CLUSTER_READ, self._metrics),
+        }
+        return WebHdfsEdge(state, hosts, pages)
+
+    async def start(self) -> None:
+        """Load the state, follow the log, serve; see `StoreService.start`."""
+        await self._door.start()  # It tells how far the replica is.
+        try:
+            await super().start()
+        except BaseException:
+            await self._door.stop()
+            await self._commands.close()
+            raise
+
+    async def stop(self) -> None:
+        """Take no more requests, answer what was taken, and leave in an orderly way."""
+        await self._door.stop()
+        try:
+            await super().stop()
+        finally:
+            await self._commands.close()
+
+    # ---- pages
+
+    async def _health(self) -> HttpReply:
+        return _reply(health(self.replica.status()))
+
+    async def _ready(self) -> HttpReply:
+        return _reply(self.readiness())
+
+    async def _status(self) -> HttpReply:
+        return HttpReply(200, self.status_json())
+
+    async def _metrics(self) -> HttpReply:
+        return HttpReply(200, await self._telemetry.text(), (), METRICS_TYPE.encode())
+
+
+class _FileTelemetry(Collector):
+    """Metrics of a file store and its door."""
+
+    def __init__(self, edge: WebHdfsEdge, machine: FileMachine) -> None:
+        self._edge = edge
+        self._machine = machine
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics as they are now."""
+        requests = CounterMetricFamily("rsm_files_requests", "Requests answered.", labels=["operation", "status"])
+        for (operation, status), count in sorted(self._edge.counts.items()):
+            requests.add_metric([operation, str(status)], count)
+        yield requests
+        held = self._machine.tree.held(ROOT)
+        yield GaugeMetricFamily("rsm_files_files", "Files.", value=held.files)
+        yield GaugeMetricFamily("rsm_files_directories", "Directories.", value=held.directories)
+        yield GaugeMetricFamily("rsm_files_bytes", "Bytes of all files.", value=held.size)
+        state = self._edge.state
+        yield GaugeMetricFamily("rsm_files_connections", "Connections open.", value=state.seats.taken)
+        yield GaugeMetricFamily(
+            "rsm_files_answer_bytes", "Bytes of long answers that callers take.", value=state.answers.held
+        )
+
+
+def _reply(page: ProbePage) -> HttpReply:
+    return HttpReply(page.status, page.body, (), page.content_type.encode())
+
+
+def file_service(client: LedgerClient, settings: FileSettings, lake: SnapshotStore | None = None) -> FileService:
+    """Return a server of a file store, not started yet; see `FileService`."""
+    settings = msgspec.structs.replace(settings, http=msgspec.structs.replace(
+        settings.http, rate_burst=max(1, int(2 * settings.http.rate_per_s))
+    ))  # fmt: skip
+    return FileService(client, settings, lake=lake)

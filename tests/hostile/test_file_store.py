@@ -1,0 +1,148 @@
+"""Attackers at the door of a file store, with a client that goes on: foreign paths, half bodies, untaken answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ledger.dev import DevCluster
+from tests.hostile.victim import Victim
+from tests.integration.file_stores import SERVE, FileCaller, exception_of
+from tests.integration.store_processes import StoreProcess, stores
+
+pytestmark = pytest.mark.asyncio
+
+_SECRETS = {"ann": "a" * 40, "eve": "e" * 40, "root": "r" * 40, "looker": "l" * 40}
+_CALLS = 40
+
+
+def _principals(folder: Path) -> str:
+    """Write who may do what: ann and eve have a directory each, looker only reads, root administers."""
+    text = ""
+    for name, more in (
+        ("ann", 'role = "client"\naccess = "write"\nlogs = ["files"]\nprefix = "/ann"\n'),
+        ("eve", 'role = "client"\naccess = "write"\nlogs = ["files"]\nprefix = "/an"\n'),
+        ("looker", 'role = "auditor"\n'),
+        ("root", 'role = "operator"\n'),
+    ):
+        token = hashlib.sha256(_SECRETS[name].encode()).hexdigest()
+        text += f'[[principal]]\nname = "{name}"\n{more}tokens = ["{token}"]\n'
+    token = hashlib.sha256(("c" * 40).encode()).hexdigest()
+    text += f'[[principal]]\nname = "replica"\nrole = "replica"\ntokens = ["{token}"]\n'
+    file = folder / "principals.toml"
+    file.write_text(text)
+    file.chmod(0o600)
+    return str(file)
+
+
+@contextlib.asynccontextmanager
+async def _server(cluster: DevCluster, folder: Path) -> AsyncIterator[StoreProcess]:
+    token = folder / "token"
+    token.write_text("c" * 40 + "\n")
+    token.chmod(0o600)
+    with stores(cluster.metadata_uri, "files", folder) as running:
+        yield running.start(
+            "a", "--http-port", "0", "--principals", _principals(folder), "--token-file", str(token), command=SERVE
+        )
+
+
+async def test_a_stranger_touches_no_path_of_another_and_no_name_stands_for_a_credential(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
+    async with _server(cluster, tmp_path) as server:
+        address = server.ready["http_address"]
+        async with (
+            FileCaller(address, _SECRETS["ann"]) as ann,
+            FileCaller(address, _SECRETS["eve"]) as eve,
+            FileCaller(address, _SECRETS["looker"]) as looker,
+            FileCaller(address) as nobody,
+        ):
+            assert (await ann.create("/ann/secret", b"hers", **{"user.name": "root"})).status_code == 201
+            status = (await ann.ask("GET", "/ann/secret", "GETFILESTATUS")).json()["FileStatus"]
+            assert status["owner"] == "ann", "user.name says nothing where credentials are asked for"
+            assert (await eve.create("/an/f", b"eve's")).status_code == 201
+            tried = [
+                await eve.ask("GET", "/ann/secret", "OPEN"),
+                await eve.ask("GET", "/ann/secret", "OPEN", **{"user.name": "ann"}),
+                await eve.ask("GET", "/an/f", "OPEN", doas="ann"),
+                await eve.ask("GET", "/ann", "LISTSTATUS"),
+                await eve.ask("GET", "/", "LISTSTATUS"),
+                await eve.ask("GET", "/", "GETCONTENTSUMMARY"),
+                await eve.create("/ann/secret", b"forged", overwrite="true"),
+                await eve.append("/ann/secret", b"more"),
+                await eve.ask("PUT", "/ann/secret", "RENAME", destination="/an/mine"),
+                await eve.ask("PUT", "/an/f", "RENAME", destination="/ann/secret", renameoptions="OVERWRITE"),
+                await eve.ask("DELETE", "/ann", "DELETE", recursive="true"),
+                await eve.ask("PUT", "/ann/secret", "SETPERMISSION", permission="777"),
+                await eve.ask("PUT", "/an", "SETQUOTA", namespacequota="-1"),
+                await looker.create("/ann/x", b""),
+                await looker.ask("DELETE", "/an/f", "DELETE"),
+            ]
+            assert [(one.status_code, exception_of(one)) for one in tried] == [(403, "AccessControlException")] * len(
+                tried
+            )
+            unknown = await nobody.ask("GET", "/ann/secret", "OPEN", **{"user.name": "ann"})
+            assert (unknown.status_code, exception_of(unknown)) == (401, "SecurityException")
+            foreign = await ann.http.request(
+                "PUT", "/ann/x", params={"op": "MKDIRS"}, headers={"origin": "http://elsewhere.example"}
+            )
+            assert foreign.status_code == 403, "a page of another origin"
+            assert await ann.read("/ann/secret") == b"hers"
+            assert await looker.names("/ann") == ["secret"]
+            door = f"http://{address}"
+            assert (await eve.http.get(f"{door}/metrics")).status_code == 403
+            assert (await looker.http.get(f"{door}/metrics")).status_code == 200
+            assert (await nobody.http.get(f"{door}/healthz")).status_code == 200
+
+
+async def test_a_client_goes_on_beside_bodies_that_never_end_and_answers_that_nobody_takes(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
+    async with _server(cluster, tmp_path) as server:
+        address = server.ready["http_address"]
+        async with FileCaller(address, _SECRETS["ann"]) as ann, FileCaller(address, _SECRETS["eve"]) as eve:
+            number = 0
+
+            async def checkpoint() -> None:
+                nonlocal number
+                number += 1
+                made = await ann.create(f"/ann/.{number}", b"offsets" * 10)
+                assert made.status_code == 201, made.text
+                moved = await ann.ask(
+                    "PUT", f"/ann/.{number}", "RENAME", destination=f"/ann/{number}", renameoptions="NONE"
+                )
+                assert moved.status_code == 200, moved.text
+
+            victim = Victim(checkpoint, servers=[server.process.pid])
+            quiet = await victim.run(_CALLS)
+            assert (await eve.create("/an/large", b"x" * 1024 * 1024)).status_code == 201
+            for _ in range(3):
+                assert (await eve.append("/an/large", b"x" * 1024 * 1024)).status_code == 200
+            async with _attack(address):
+                attacked = await victim.run(_CALLS)
+            attacked.assert_goes_on_like(quiet)
+
+
+@contextlib.asynccontextmanager
+async def _attack(address: str) -> AsyncIterator[None]:
+    """Hold requests open whose bodies do not come, and long answers that nobody takes."""
+    host, _, port = address.rpartition(":")
+    head = f"Host: {address}\r\nAuthorization: Bearer {_SECRETS['eve']}\r\n"
+    large = f"GET /webhdfs/v1/an/large?op=OPEN HTTP/1.1\r\n{head}\r\n".encode()
+    half = f"PUT /webhdfs/v1/an/never?op=CREATE&data=true HTTP/1.1\r\n{head}Content-Length: 1000000\r\n\r\n".encode()
+    held = []
+    try:
+        for number in range(200):
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection(host, int(port), limit=1024)
+                writer.write(large if number % 2 else half + b"x" * 100_000)
+                held.append(writer)
+        yield
+    finally:
+        for writer in held:
+            writer.transport.abort()
