@@ -56,6 +56,7 @@ class CommandStream:
     ) -> None:
         self._new_session = new_session
         self._limits = limits or StreamLimits()
+        self._messages_max = self._limits.messages_in_flight_max
         self._follows_leader = follows_leader
         self.refusal: AnswerStatus | None = None
         self.seen = seen if seen is not None else SeenRevision()
@@ -106,6 +107,11 @@ class CommandStream:
         """Return whether so many operations more may wait."""
         return self._open_count + count <= self._limits.waiting_operations_max
 
+    def limit_messages(self, messages_max: int | None) -> None:
+        """Have so many messages in flight at once from now on, None = as the limits say; none may be in flight."""
+        assert not self._messages
+        self._messages_max = self._limits.messages_in_flight_max if messages_max is None else messages_max
+
     def submit(self, operation: Operation) -> None:
         """Queue an operation behind the others of its kind."""
         self._open_count += 1
@@ -118,7 +124,7 @@ class CommandStream:
 
     def compose(self) -> Message | None:
         """Return the next message, or None if there is nothing to send, too much is in flight, or sending pauses."""
-        if self.refusal is not None or len(self._messages) >= self._limits.messages_in_flight_max:
+        if self.refusal is not None or len(self._messages) >= self._messages_max:
             return None
         room, room_bytes = self._limits.message_operations_max, self._limits.message_bytes_max
         commands: list[Operation] = []
@@ -401,7 +407,7 @@ class CommandStream:
         sequences = [operation.sequence for operation in self._returned]
         assert sequences == sorted(set(sequences))
         assert all(operation.sequence == 0 for operation in self._waiting_commands)
-        assert len(self._messages) <= self._limits.messages_in_flight_max
+        assert len(self._messages) <= self._messages_max
         flying = [operation for message in self._messages.values() for operation in message.commands]
         live = {operation.sequence for operation in [*flying, *self._returned] if operation.outcome is None}
         assert live | self._ended == set(range(self._answered_up_to + 1, self._last_sequence + 1))

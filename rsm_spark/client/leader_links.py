@@ -1,8 +1,9 @@
 """Connections to the leader, one for each caller: what one of them has under way does not stand before the others'.
 
-A client of a service has two messages at its leader at a time, whatever else it waits with. So a caller that writes
-very much waits with it here, behind its own link. Links are made as callers come; those that are not used go when there
-are too many, and callers beyond that share one.
+Over a socket a client of a service has two messages at its leader at a time, whatever else it waits with; so a caller
+that writes very much waits with it here, behind its own link. Where the leader is in this process, links send as their
+callers, who take turns there. Links are made as callers come; those that are not used go when there are too many, and
+callers beyond that share one.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ from rsm_spark.client.leader_finder import FoundReplica
 from rsm_spark.client.replica_connection import ReplicaConnection
 from rsm_spark.client.service_client import ServiceClient
 from rsm_spark.log.discovery import Discovery
+from rsm_spark.transport.near_stream import NearReplica
 from rsm_spark.transport.security import Security
 
 LINKS_MAX = 64
 _SHARED = ""
+_SHARED_OWNER = "callers without a link of their own"
 
 
-def links_of(discovery: Discovery, log: str, security: Security, timeout_s: float) -> LeaderLinks:
+def links_of(
+    discovery: Discovery, log: str, security: Security, timeout_s: float, near: NearReplica | None = None
+) -> LeaderLinks:
     """Return links to the leader of a log.
 
     Args:
@@ -30,11 +35,15 @@ def links_of(discovery: Discovery, log: str, security: Security, timeout_s: floa
         log: Name of the log.
         security: Of the caller.
         timeout_s: Time limit of a call.
+        near: The replica of this process: while it leads, links go to it by calls, each as its caller's; None = over
+            its port, all as this process's.
 
     """
 
-    def connect() -> ServiceClient:
-        return ServiceClient(ReplicaConnection(FoundReplica(discovery), log, security=security), timeout_s=timeout_s)
+    def connect(owner: str) -> ServiceClient:
+        finder = FoundReplica(discovery)
+        link = ReplicaConnection(finder, log, security=security, near=near, owner=owner or _SHARED_OWNER)
+        return ServiceClient(link, timeout_s=timeout_s)
 
     return LeaderLinks(connect)
 
@@ -69,12 +78,12 @@ class LeaderLinks:
     """See the module.
 
     Args:
-        connect: Makes a client of the leader.
+        connect: Makes a client of the leader, for a caller.
         links_max: Of callers.
 
     """
 
-    def __init__(self, connect: Callable[[], ServiceClient], links_max: int = LINKS_MAX) -> None:
+    def __init__(self, connect: Callable[[str], ServiceClient], links_max: int = LINKS_MAX) -> None:
         self._connect = connect
         self._links_max = links_max
         # The one that was used longest ago first.
@@ -90,7 +99,7 @@ class LeaderLinks:
         if found is None:
             if owner != _SHARED and len(self._links) >= self._links_max and not self._make_room():
                 return self._link(_SHARED)
-            found = self._links[owner] = _Link(self._connect())
+            found = self._links[owner] = _Link(self._connect(owner))
         self._links.move_to_end(owner)
         return found
 

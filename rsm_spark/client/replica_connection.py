@@ -5,6 +5,7 @@ turn: with `read_from="any"` those that need not be linearizable, with `read_fro
 those cannot answer, another replica is asked.
 
 A leader that is not reached is called by way of a follower (`rsm_spark.client.detours`), where the finder names any.
+One that is in this process is called without a socket (`rsm_spark.transport.near_stream`), if it was named.
 
 One task finds the leader and stays with it; the stream to it is shared by the clients of the process, which it asks for
 what they have to send. Operations that are submitted while it is busy travel in one message. What is to be sent, and
@@ -34,6 +35,7 @@ from rsm_spark.core.operation import Ending, Message, Operation, SeenRevision, S
 from rsm_spark.core.outcome_errors import AskedReplica, error_of_operation
 from rsm_spark.errors import AccessDeniedError, ConnectionLostError, NoLeaderError, OverloadedError
 from rsm_spark.transport.codec import EXCHANGE_METHOD, SESSION_BYTES, ReceivedAnswers
+from rsm_spark.transport.near_stream import NearReplica, NearStream
 from rsm_spark.transport.relay_codec import RELAY_METHOD
 from rsm_spark.transport.replica_stream import ReplicaStream, attach
 from rsm_spark.transport.security import Security
@@ -83,6 +85,8 @@ class ReplicaConnection:
         limits: Of messages, and of what may wait.
         security: TLS and token; None = as the environment says.
         transport: See `Transport`; None = as the environment says.
+        near: The replica of this process, which is called without a socket while it leads; None = there is none.
+        owner: Whose messages these are, to that replica.
 
     Attributes:
         watched_replicas: Those that may tell this client of changes.
@@ -103,7 +107,11 @@ class ReplicaConnection:
         limits: StreamLimits | None = None,
         security: Security | None = None,
         transport: Transport | None = None,
+        near: NearReplica | None = None,
+        owner: str = "",
     ) -> None:
+        self._near = near
+        self._owner = owner
         self._transport = transport_of(transport)
         self._security = security if security is not None else Security.from_environment()
         self._security.check_caller()
@@ -120,7 +128,7 @@ class ReplicaConnection:
         self._loop = asyncio.get_running_loop()
         # Set when there may be something to send, or a reason to look for the leader again.
         self._wake = asyncio.Event()
-        self._exchange: ReplicaStream | None = None
+        self._exchange: ReplicaStream | NearStream | None = None
         # Done when the replica in use is to be used no more.
         self._served: asyncio.Future[None] = self._loop.create_future()
         # Who leads, by the word of a replica that refused; "" once that has been followed.
@@ -308,7 +316,7 @@ class ReplicaConnection:
         """Call the leader a second time, beside the stream that brings no answers; break that off if it fails too."""
         exchange, detours = self._exchange, self._detours
         is_calling = self._calling_again is not None and not self._calling_again.done()
-        if detours is None or exchange is None or self._by or is_calling:
+        if detours is None or type(exchange) is not ReplicaStream or self._by or is_calling:
             return
 
         async def call_again() -> None:
@@ -368,7 +376,8 @@ class ReplicaConnection:
     async def _attempt(self, address: str, moved: asyncio.Event) -> None:
         """Use the replica that leads, directly or by another one, for as long as it is of use."""
         detours = self._detours
-        by = self._by = "" if detours is None else await detours.way_to(address)
+        is_far = self._near is None or not self._near.is_at(address)
+        by = self._by = await detours.way_to(address) if detours is not None and is_far else ""
         began_s = self._loop.time()
         self._is_silent = False
         try:
@@ -418,11 +427,9 @@ class ReplicaConnection:
 
         """
         ended = self._served = self._loop.create_future()
-        called = by or address
-        framed = await self._framed_of(called)
-        method = RELAY_METHOD if by else EXCHANGE_METHOD
-        exchange = attach(self, called, self._log, self._security, framed=framed, method=method)
+        exchange = await self._stream_to(address, by)
         self._exchange, self._quiet, self._heard_s = exchange, None, self._loop.time()
+        self._stream.limit_messages(exchange.messages_max)
         beside = [self._loop.create_task(self._look(address, moved))]
         if by:
             beside.append(self._loop.create_task(self._until_reached(address)))
@@ -436,6 +443,14 @@ class ReplicaConnection:
                 task.cancel()
             # Not `await look`: who catches its CancelledError may catch that of `close`, and go on for ever.
             await asyncio.wait(beside)
+
+    async def _stream_to(self, address: str, by: str) -> ReplicaStream | NearStream:
+        if self._near is not None and not by and self._near.is_at(address):
+            return self._near.attach(self, self._owner)
+        called = by or address
+        framed = await self._framed_of(called)
+        method = RELAY_METHOD if by else EXCHANGE_METHOD
+        return attach(self, called, self._log, self._security, framed=framed, method=method)
 
     async def _until_reached(self, leader: str) -> None:
         """Leave the follower that passes on, when the leader is reached and what is under way has been answered."""

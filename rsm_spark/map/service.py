@@ -51,7 +51,16 @@ class MapService(StoreService):
         from rsm_spark.map.etcd.server import EtcdServer  # noqa: PLC0415
 
         discovery = Discovery(client.store, settings.log, settings.replica.rsm_root)
-        backend = EtcdBackend(self.replica, machine, self.feed, discovery, settings.log, settings.security, self.past)
+        backend = EtcdBackend(
+            self.replica,
+            machine,
+            self.feed,
+            discovery,
+            settings.log,
+            settings.security,
+            self.past,
+            self.server.near,
+        )
         self.etcd = EtcdServer(
             backend,
             scopes,

@@ -201,7 +201,7 @@ class StoreService:
             connections_max=settings.connections_max,
             ports=ports,
         )
-        self.address = advertised_address(settings.advertise, self.server.address)
+        self.address = self.server.near.address = advertised_address(settings.advertise, self.server.address)
         self.http_address = ""
         self.successor_http = ""
         self.successor_http_is_tls: bool | None = None

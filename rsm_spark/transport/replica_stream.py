@@ -63,12 +63,15 @@ class ReplicaStream:
     Attributes:
         address: "host:port".
         is_framed: The stream goes over the framed port.
+        messages_max: In flight at once of a client; None = as its own limits say.
         messages_sent: Of the stream; one takes along what all clients have.
 
     Raises:
         UsageError: A file of `security` cannot be used.
 
     """
+
+    messages_max: int | None = None
 
     def __init__(self, address: str, log: str, framed: str, security: Security, method: str = EXCHANGE_METHOD) -> None:
         self.address = address

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from ledger.rights.principal import CLUSTER
 from ledger.rights.table import Right
 from rsm_spark.errors import RsmError
 from rsm_spark.transport.codec import (
@@ -24,6 +25,7 @@ from rsm_spark.transport.connections import PORTS, turns_of
 from rsm_spark.transport.framed_port import FramedPort
 from rsm_spark.transport.guard import calling_principal
 from rsm_spark.transport.http2_port import Http2Port
+from rsm_spark.transport.near_stream import NearReplica
 from rsm_spark.transport.packed_codec import PACKED_EXCHANGE
 from rsm_spark.transport.reach import AuditWords, KeyScopes, Reach, fault_of, reach_of
 from rsm_spark.transport.request_admission import Backend, RequestAdmission, status_code_of
@@ -32,6 +34,7 @@ from rsm_spark.transport.security import MESSAGE_BYTES_MAX, Security
 from rsm_spark.transport.served_call import ServedCall
 
 CONNECTIONS_MAX = 4_000
+_OWN_PROCESS = "the replica's own process"
 _EXCHANGE = f"/{SERVICE}/Exchange"
 _CALL = f"/{SERVICE}/Call"
 _RIGHTS = {"Exchange": Right.STATE_READ, "Call": Right.STATE_READ, "Status": Right.STATUS}
@@ -57,6 +60,7 @@ class ReplicaServer:
         framed_address: The same of the framed port; "" = there is none.
         guard: Who may call.
         seats: Of the connections to both ports.
+        near: This replica for clients in its own process; set the address that clients are told before `start`.
         health: Answers health checks over gRPC; its conditions are set before `start`.
         keys: The same.
 
@@ -94,6 +98,7 @@ class ReplicaServer:
             ports=ports,
         )
         self.address = self._port.address
+        self.near = NearReplica(log, self.address)
         self.guard = self._port.guard
         self.guard.on_admitted = self._admitted
         self.seats = self._port.seats
@@ -178,6 +183,8 @@ class ReplicaServer:
         await self._port.start()
         if self._framed is not None:
             self._framed.open()
+        # A process has the rights of a replica with itself: what it hands on it has judged at its own port.
+        self.near.open(self._intake, reach_of(CLUSTER, self.keys, self._audit_words, _OWN_PROCESS))
 
     def name_successor(self, address: str) -> None:
         """Tell those who are turned away from now on who leads instead of this replica."""
@@ -187,6 +194,7 @@ class ReplicaServer:
     async def stop(self, grace_s: float) -> None:
         """Take nothing more in, end the streams when what they brought is answered; cut what runs after `grace_s`."""
         self._is_draining = True
+        self.near.close()
         for stream in list(self._streams):
             stream.drain()
         framed = () if self._framed is None else (self._framed.close(grace_s),)

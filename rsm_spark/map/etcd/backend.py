@@ -30,6 +30,7 @@ from rsm_spark.runtime.change_feed import ChangeFeed
 from rsm_spark.runtime.past_rows import PastRows
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.status import ReplicaRole
+from rsm_spark.transport.near_stream import NearReplica
 from rsm_spark.transport.security import Security
 
 CALL_S_MAX = 30.0
@@ -47,6 +48,7 @@ class EtcdBackend:
         log: Name of the log.
         security: Of this replica: how it calls the leader.
         past: Opens what the history does not remember; None = nobody does.
+        near: The same replica, as its own client; None = its port is used.
 
     Attributes:
         replica: The same.
@@ -67,6 +69,7 @@ class EtcdBackend:
         log: str,
         security: Security,
         past: PastRows | None = None,
+        near: NearReplica | None = None,
     ) -> None:
         self.replica = replica
         self.feed = feed
@@ -76,7 +79,7 @@ class EtcdBackend:
         self._machine = machine
         self._history = machine.history = KeyHistory()
         self.events = EventCache(lambda: self._history)
-        self._links = links_of(discovery, log, security, CALL_S_MAX)
+        self._links = links_of(discovery, log, security, CALL_S_MAX, near)
         self._texts = KeyTexts()
         self._member_id = 0
         self._cluster_id = 0

@@ -23,7 +23,7 @@ class _Link:
 async def test_each_caller_has_a_link_and_those_beyond_the_limit_share_one() -> None:
     made: list[Any] = []
 
-    def connect() -> Any:
+    def connect(_owner: str) -> Any:
         made.append(_Link())
         return made[-1]
 
