@@ -32,8 +32,11 @@ from rsm_spark.sql.errors import SqlError
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.messages import SqlParameters, SqlQuery
 from rsm_spark.sql.service import SqlService
+from rsm_spark.sql.system_tables import SystemAsker, SystemRows
 
 _RETRY_S: Final = 0.05
+_PROGRAM: Final = SystemAsker("", sees_all=True)
+"""The program is the replica: nothing is kept from it."""
 
 
 class _OwnReader(NamedTuple):
@@ -109,11 +112,16 @@ class SqlReplica:
     def read(self, sql: str, parameters: SqlParameters = ()) -> SqlRows:
         """Return the rows of a statement that only reads, as of the last commit of this replica; blocks.
 
+        System tables it has not: to make them others are asked, which takes the event loop. `query` has them.
+
         Raises:
             SqlError: It failed, takes too long, or has too many rows.
             RsmError: The file failed, or this was closed.
 
         """
+        return self._read(sql, parameters, None)
+
+    def _read(self, sql: str, parameters: SqlParameters, system: SystemRows | None) -> SqlRows:
         own: _OwnReader | None = getattr(self._own, "reader", None)
         if own is None:
             own = self._own.reader = self._new_reader()
@@ -121,7 +129,7 @@ class SqlReplica:
             if self._is_closed:
                 raise RsmError("the tables are closed")
             own.reader.begin()
-            found = own.reader.read(SqlQuery(sql, parameters_of(parameters)))
+            found = own.reader.read(SqlQuery(sql, parameters_of(parameters)), system)
         if found.reply.fault is not None:
             raise SqlError.of(found.reply.fault)
         (result,) = found.reply.results
@@ -139,7 +147,7 @@ class SqlReplica:
     async def query(
         self, sql: str, parameters: SqlParameters = (), *, read: Freshness = INDEXED, timeout_s: float = TIMEOUT_S
     ) -> SqlRows:
-        """Return the rows of a statement that only reads, from this replica's file.
+        """Return the rows of a statement that only reads, from this replica's file; system tables are there too.
 
         Args:
             sql: Of the statement.
@@ -150,10 +158,12 @@ class SqlReplica:
         Raises:
             SqlError: It failed, takes too long, or has too many rows.
             TooStaleError, NotLeaderError, NotReadyError: This replica is not so fresh now.
+            RsmError: The metadata store cannot be asked, for a system table.
 
         """
         revision = await self._confirmed(read, asyncio.get_running_loop().time() + timeout_s)
-        found = await asyncio.get_running_loop().run_in_executor(self._threads, self.read, sql, parameters)
+        system = await self.service.reads.system_rows(sql, _PROGRAM)
+        found = await asyncio.get_running_loop().run_in_executor(self._threads, self._read, sql, parameters, system)
         if found.revision < revision:
             raise NotReadyError("another state took the place of the one that was to be read")
         return found

@@ -143,7 +143,7 @@ class SqlReads:
         quick = self._read_quickly(query, revision, owner, rights)
         if quick is not None:
             return quick
-        system = await self._system_rows(query.sql, SystemAsker(owner, is_shown_all))
+        system = await self.system_rows(query.sql, SystemAsker(owner, is_shown_all))
         found = await self._results.read(query, owner, system=system, rights=rights)
         if found.revision < revision:
             self.close_rows(found.name, owner)
@@ -188,8 +188,13 @@ class SqlReads:
         found = None if self._quick is None else self._quick.read(query, owner, rights)
         return None if found is None or found.revision < revision else found
 
-    async def _system_rows(self, sql: str, asker: SystemAsker) -> SystemRows | None:
-        """Return the rows of the system tables that a statement names; None = it names none."""
+    async def system_rows(self, sql: str, asker: SystemAsker) -> SystemRows | None:
+        """Return the rows of the system tables that a statement names; None = it names none.
+
+        Raises:
+            RsmError: The metadata store cannot be asked.
+
+        """
         names = system_names(sql)
         return await self._system.rows(names, asker) if names and self._system is not None else None
 
@@ -263,7 +268,7 @@ class SqlReads:
         if self._desk is None:
             return Answer(AnswerStatus.REFUSED, 0, b"there are no interactive transactions here")
         if isinstance(wanted, SqlStep):
-            system = await self._system_rows(" ".join(one.sql for one in wanted.statements), asker)
+            system = await self.system_rows(" ".join(one.sql for one in wanted.statements), asker)
             return Answer(AnswerStatus.OK, 0, encode(await self._desk.step(wanted, owner, system, rights)))
         if isinstance(wanted, SqlEnd):
             return Answer(AnswerStatus.OK, 0, encode(self._desk.end(wanted, owner)))
@@ -299,7 +304,7 @@ class SqlReads:
         quick = self._read_quickly(SqlQuery(wanted.sql, wanted.parameters), fresh.revision, owner, rights)
         if quick is not None:
             return Answer(AnswerStatus.OK, quick.revision, encode(quick.slice))
-        found = await self._results.open(wanted, owner, await self._system_rows(wanted.sql, asker), rights)
+        found = await self._results.open(wanted, owner, await self.system_rows(wanted.sql, asker), rights)
         if found.revision < fresh.revision:
             self._results.close_result(SqlRowsEnd(wanted.name), owner)
             return Answer(AnswerStatus.NOT_READY, found.revision, b"")  # Another state took its place meanwhile.
@@ -314,7 +319,7 @@ class SqlReads:
             if quick is not None:
                 reply = SqlReply((SqlResult(quick.slice.columns, quick.slice.rows),))
                 return Answer(AnswerStatus.OK, quick.revision, encode(reply))
-            system = await self._system_rows(query.sql, asker)
+            system = await self.system_rows(query.sql, asker)
             found = await self._pool.read(query, asker.owner, system, rights)
         except RsmError as error:
             return Answer(AnswerStatus.REFUSED, revision, str(error).encode())

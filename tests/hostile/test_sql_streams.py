@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +15,13 @@ from typing import Any
 import pytest
 
 from ledger.dev import DevCluster
+from rsm_spark.sql import SqlClient
+from rsm_spark.transport.security import Security
 from tests.hostile.victim import resident_mib
 from tests.integration.store_processes import StoreProcess, stores
 from tests.integration.test_pg_port import TOKENS, principals_of
 from tests.integration.test_sql_http import ask, code_of
+from tests.unit.ledger.bookie.test_tls import Authority
 
 pytestmark = pytest.mark.asyncio
 SQL = ("rsm_spark", "sql", "serve")
@@ -25,10 +29,22 @@ EVENTS = "/v1/sql/changes"
 
 
 class Stream:
-    """One reader: the events as they come."""
+    """One reader: the events as they come; over TLS where it knows the authority of the replica's certificate."""
 
-    def __init__(self, store: StoreProcess, query: str = "", token: str = "", last_id: int | None = None) -> None:
-        self._connection = http.client.HTTPConnection(store.ready["http_address"], timeout=120)
+    def __init__(
+        self,
+        store: StoreProcess,
+        query: str = "",
+        token: str = "",
+        last_id: int | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        address = store.ready["http_address"]
+        self._connection = (
+            http.client.HTTPConnection(address, timeout=120)
+            if tls is None
+            else http.client.HTTPSConnection(address, timeout=120, context=tls)
+        )
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if last_id is not None:
             headers["Last-Event-ID"] = str(last_id)
@@ -166,3 +182,41 @@ async def test_a_victim_is_told_beside_readers_that_take_nothing(
     with stores(cluster.metadata_uri, unique_name, tmp_path) as replicas:
         one = replicas.start("a", "--http-port", "0", *principals_of(tmp_path), command=SQL)
         await asyncio.to_thread(work, one)
+
+
+async def test_over_tls_the_same_events_come_and_nothing_goes_in_plain_text(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path, "authority")
+    cert = authority.sign("replica")
+    trusting = ssl.create_default_context(cafile=authority.ca)
+    options = ("--tls-cert", cert["cert"], "--tls-key", cert["key"], "--tls-ca", authority.ca)
+
+    async def work(one: StoreProcess) -> None:
+        async with await SqlClient.connect(
+            unique_name, cluster.metadata_uri, security=Security(tls_ca=authority.ca, token_file=str(tmp_path / "ann"))
+        ) as ann:
+            await ann.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, v)")
+            reader = await asyncio.to_thread(Stream, one, "?from=beginning&table=t", TOKENS["rob"], None, trusting)
+            assert reader.status == 200
+            # Larger than a record of TLS, and than a piece of the stream.
+            for number in range(12):
+                await ann.execute("INSERT INTO t VALUES (?, CAST(zeroblob(90000 + ?) AS TEXT))", (number, number))
+            told = await asyncio.to_thread(reader.changes, 13)
+        assert [change["kind"] for change in told] == ["schema", *["insert"] * 12]
+        assert [len(change["new"]["v"]) for change in told[1:]] == [90_000 + number for number in range(12)]
+        again = await asyncio.to_thread(Stream, one, "?table=t", TOKENS["rob"], told[6]["revision"], trusting)
+        assert await asyncio.to_thread(again.changes, 6) == told[7:]
+        for stream in (reader, again):
+            stream.close()
+        refused = await asyncio.to_thread(Stream, one, "", "token-of-nobody", None, trusting)
+        assert refused.status == 401
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await asyncio.to_thread(Stream, one, "", TOKENS["rob"], None, ssl.create_default_context())
+        with pytest.raises((http.client.HTTPException, ConnectionError)):
+            await asyncio.to_thread(Stream, one, "", TOKENS["rob"])
+
+    with stores(cluster.metadata_uri, unique_name, tmp_path) as replicas:
+        rights = principals_of(tmp_path)
+        one = await asyncio.to_thread(lambda: replicas.start("a", "--http-port", "0", *rights, *options, command=SQL))
+        await work(one)

@@ -48,6 +48,12 @@ async def test_a_program_reads_its_own_replicas_file(cluster: DevCluster, unique
                     shop.read(wrong)
             with pytest.raises(SqlError, match="takes longer"):
                 await shop.query(BOMB)
+            # System tables are made for `query`, and joined with others; `read` asks nobody.
+            asked = "SELECT role, t.n FROM rsm_nodes, t WHERE name = ?"
+            assert (await shop.query(asked, ("a",))).rows == (("leader", 29),)
+            assert (await shop.query("SELECT count(*) FROM rsm_ledgers", read=STALE)).rows == ((1,),)
+            with pytest.raises(SqlError, match="no such table: rsm_nodes"):
+                shop.read(asked, ("a",))
             await asyncio.to_thread(_read_in_threads, shop)
             leader.kill()  # This process leads now.
             await shop.client.execute("UPDATE t SET n = n + 1")
