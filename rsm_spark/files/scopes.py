@@ -22,8 +22,10 @@ from rsm_spark.files.paths import is_below, names_of
 
 def path_fault(principal: Principal, path: str) -> str:
     """Return why a principal may not touch a path; "" = it may."""
-    if principal.role is not Role.CLIENT or not principal.prefix:
+    if principal.role is not Role.CLIENT:
         return ""
+    if not principal.prefix:
+        return _tables_fault(principal)
     try:
         scope = names_of(principal.prefix.decode())
         if is_below(names_of(path), scope):
@@ -31,6 +33,11 @@ def path_fault(principal: Principal, path: str) -> str:
     except (FileError, UnicodeDecodeError) as error:
         return str(error)
     return f"{principal} may touch {principal.prefix.decode()} and what lies below only"
+
+
+def _tables_fault(principal: Principal) -> str:
+    """Return why a client that names SQL tables, and no directory, has no files; "" = it names none, and has all."""
+    return f"{principal} has the right to some SQL tables alone, not to files" if principal.has_table_bounds else ""
 
 
 def message_fault(message: FileCommand | FileQuery, principal: Principal) -> str:
@@ -49,6 +56,12 @@ class FileScopes:
     """
 
     nothing: bytes = encode(DeleteEntry("/", is_recursive=False))
+    has_keys = True
+
+    @staticmethod
+    def log_fault(principal: Principal) -> str:
+        """Return why a client's scope has nothing of the files; "" = it has some, or all."""
+        return "" if principal.prefix else _tables_fault(principal)
 
     @staticmethod
     def is_governing(command: bytes) -> bool:

@@ -8,6 +8,8 @@ from ledger.rights.principal import CLUSTER, ClientAccess, Principal, Role
 from rsm_spark.core.commands import Command, Query
 from rsm_spark.core.writer_marks import MarkKind, WriterMark, encode_mark
 from rsm_spark.errors import InvalidCommandError
+from rsm_spark.files.scopes import FileScopes, path_fault
+from rsm_spark.map.scopes import MapScopes
 from rsm_spark.sql.engine.quick_reader import QuickReader
 from rsm_spark.sql.engine.reader import ColumnsQuery, SqlReader
 from rsm_spark.sql.limits import SqlSettings
@@ -199,6 +201,11 @@ def test_tables_bound_a_client_to_logs_of_tables(pair):
     assert [fault_of(one, "shop", WHOLE_LOG) == "" for one in (client(), bounded, keyed, both)] == [
         True, False, False, False,
     ]  # fmt: skip
+    for keys in (FileScopes(), MapScopes(lambda _lease: ())):
+        assert [fault_of(one, "shop", keys) == "" for one in (client(), bounded, keyed, both)] == [
+            True, False, True, True,
+        ]  # fmt: skip
+    assert path_fault(bounded, "/a")
     assert reach_of(client(), SQL_SCOPES) is None
     # Writers are names in the log: a client has those that begin with its own.
     reach = reach_of(bounded, SQL_SCOPES)
