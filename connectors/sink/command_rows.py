@@ -27,6 +27,8 @@ _ROW_BYTES = 200
 """Bytes of a command in the log, beside what it carries: its mark."""
 _COMMAND = {"command": SinkColumn.of_bytes(is_needed=True)}
 _CALL = {"method": SinkColumn.of_text(is_needed=True), "arguments": SinkColumn.of_text()}
+COMMAND_COLUMNS = _COMMAND | _CALL
+"""All of them: a frame has the first, or the others."""
 
 
 class CallCommands:

@@ -5,12 +5,22 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
+from connectors.catalog_table import defined_options
 from connectors.errors import OptionError
 from connectors.source.source import LedgerSource
 
 
 class LedgerFormat(LedgerSource):
     """Logs and ledgers as a source, and logs as a sink; options of the sink in `connectors.sink.options`."""
+
+    def schema(self) -> StructType | str:
+        """Return the columns; see `LedgerSource.schema`. Of a table to write to, those of its rows."""
+        defined = defined_options(self.options)
+        if defined is None or "as" not in defined:
+            return super().schema()
+        from connectors.sink.defined_table import defined_schema  # noqa: PLC0415 - see the module
+
+        return defined_schema(defined)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch; options in `connectors.sink.options`.
@@ -19,12 +29,12 @@ class LedgerFormat(LedgerSource):
             OptionError: An option or a column is wrong.
 
         """
-        from connectors.sink.options import parse_sink_options  # noqa: PLC0415 - see the module
+        from connectors.sink.defined_table import sink_options  # noqa: PLC0415 - see the module
         from connectors.sink.writer import LedgerBatchWriter  # noqa: PLC0415
 
         if overwrite:
             raise OptionError("sink ledger: mode overwrite is refused, a log keeps what it has: use mode append")
-        return LedgerBatchWriter(parse_sink_options(self.options, is_stream=False), schema)
+        return LedgerBatchWriter(sink_options(self.options, schema, is_stream=False), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """Return the writer of a stream.
@@ -33,11 +43,11 @@ class LedgerFormat(LedgerSource):
             OptionError: An option or a column is wrong.
 
         """
-        from connectors.sink.options import parse_sink_options  # noqa: PLC0415 - see the module
+        from connectors.sink.defined_table import sink_options  # noqa: PLC0415 - see the module
         from connectors.sink.writer import LedgerStreamWriter  # noqa: PLC0415
 
         if overwrite:
             raise OptionError(
                 "sink ledger: output mode complete is refused, a log keeps what it has: use append or update"
             )
-        return LedgerStreamWriter(parse_sink_options(self.options, is_stream=True), schema)
+        return LedgerStreamWriter(sink_options(self.options, schema, is_stream=True), schema)

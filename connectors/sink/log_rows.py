@@ -23,7 +23,7 @@ ROW_BYTES_MAX = 4_000_000
 _ROW_BYTES = 64
 """Bytes of a record beside its key and payload, in the entry."""
 
-_COLUMNS = {"payload": SinkColumn.of_bytes(is_needed=True), "key": SinkColumn.of_bytes()}
+LOG_COLUMNS = {"payload": SinkColumn.of_bytes(is_needed=True), "key": SinkColumn.of_bytes()}
 
 LogRow = tuple[bytes | None, bytes]
 """Key and payload."""
@@ -47,7 +47,7 @@ class LogCommands:
     conflict_words = ""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:  # noqa: ARG002 - as all kinds are made
-        check_columns("log", schema, _COLUMNS)
+        check_columns("log", schema, LOG_COLUMNS)
         self._row_counts: dict[int, int] = {}
 
     def items(self, batch: pa.RecordBatch, part: int) -> Iterator[tuple[LogRow, int]]:

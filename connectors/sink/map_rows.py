@@ -26,7 +26,7 @@ from rsm_spark.map.row_writes import row_fault
 _ROW_BYTES = 64
 """Bytes of a row beside its values, in a command and in the entry."""
 
-_COLUMNS = {
+MAP_COLUMNS = {
     "key": SinkColumn.of_bytes(is_needed=True),
     "value": SinkColumn.of_bytes(is_needed=True),
     "delete": SinkColumn.of_flags(),
@@ -37,7 +37,7 @@ _COLUMNS = {
 
 def check_map_schema(schema: StructType) -> None:
     """Check the columns of a frame that is to be written to the map; see `check_columns`."""
-    check_columns("map", schema, _COLUMNS)
+    check_columns("map", schema, MAP_COLUMNS)
 
 
 def is_repeatable(names: list[str]) -> bool:

@@ -63,6 +63,13 @@ SINK_OPTION_TABLE: tuple[OptionInfo, ...] = (
         "With a column `expected`: what a row in conflict wanted to write is kept under its key behind this prefix.",
     ),
     OptionInfo(
+        "columns",
+        "names with commas between them",
+        "those that a row needs, and of a table all",
+        "CREATE TABLE",
+        "Columns of the table of the catalog that is made, out of those that rows of this kind may have.",
+    ),
+    OptionInfo(
         "timeout",
         "a time with its unit like `30s` or `5m`",
         "`2m`",

@@ -172,6 +172,8 @@ def _known(options: Mapping[str, str], *, is_stream: bool) -> dict[str, str]:
     for option in SINK_OPTION_TABLE:
         if is_stream and option.applies == "batch" and option.name in given:
             raise OptionError(f"option {option.name} only works with df.write: a stream counts its batches itself")
+        if option.applies == "CREATE TABLE" and option.name in given:
+            raise OptionError(f"option {option.name} only works in CREATE TABLE: select what is to be written")
     return given
 
 

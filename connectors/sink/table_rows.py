@@ -8,6 +8,7 @@ Of several rows of one key in a chunk the last one counts. A chunk deletes first
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -49,17 +50,20 @@ _REAL = (*_WHOLE, FloatType, DoubleType)
 _TIME = (TimestampType, TimestampNTZType, StringType)
 _ANY = (*_REAL, BooleanType, DecimalType, StringType, BinaryType, DateType, *_TIME)
 
-# Words of a declared type, in the order in which SQLite looks for them, but for those that say more.
-_DECLARED: tuple[tuple[tuple[str, ...], tuple[type[DataType], ...], str], ...] = (
-    (("BOOL",), (BooleanType, *_WHOLE), "boolean or an integer"),
-    (("TIMESTAMP", "DATETIME"), _TIME, "timestamp or string"),
-    (("DATE",), (DateType, StringType), "date or string"),
-    (("INT", "SERIAL"), (BooleanType, *_WHOLE), "an integer"),
-    (("CHAR", "CLOB", "TEXT", "UUID", "JSON", "TIME"), (StringType,), "string"),
-    (("BLOB", "BYTEA"), (BinaryType,), "binary"),
-    (("REAL", "FLOA", "DOUB"), _REAL, "double, float or an integer"),
-    (("NUM", "DEC"), (*_REAL, DecimalType), "decimal or a number"),
+# Words of a declared type, in the order in which SQLite looks for them, but for those that say more; then the types
+# that fit, the same in words, and the one that a table of the catalog has.
+_DECLARED: tuple[tuple[tuple[str, ...], tuple[type[DataType], ...], str, str], ...] = (
+    (("BOOL",), (BooleanType, *_WHOLE), "boolean or an integer", "boolean"),
+    (("TIMESTAMP", "DATETIME"), _TIME, "timestamp or string", "timestamp"),
+    (("DATE",), (DateType, StringType), "date or string", "date"),
+    (("INT", "SERIAL"), (BooleanType, *_WHOLE), "an integer", "bigint"),
+    (("CHAR", "CLOB", "TEXT", "UUID", "JSON", "TIME"), (StringType,), "string", "string"),
+    (("BLOB", "BYTEA"), (BinaryType,), "binary", "binary"),
+    (("REAL", "FLOA", "DOUB"), _REAL, "double, float or an integer", "double"),
+    (("NUM", "DEC"), (*_REAL, DecimalType), "decimal or a number", "decimal"),
 )
+_DIGITS = re.compile(r"\((\d{1,2})(?:,\s*(\d{1,2}))?\)")
+_DIGITS_MAX = 38
 
 TableRow = tuple[bool, tuple[Any, ...]]
 """A row: True = it is to go; and its values: all columns of the frame, or those of the key."""
@@ -212,11 +216,27 @@ def _quoted(name: str) -> str:
 
 
 def _types_of(declared: str) -> tuple[tuple[type[DataType], ...], str]:
+    found = _found(declared)
+    if found is None:
+        return _ANY, "a plain value"
+    return found[1], f"{found[2]}, since the table declares it {declared}"
+
+
+def _found(declared: str) -> tuple[tuple[str, ...], tuple[type[DataType], ...], str, str] | None:
     upper = declared.upper()
-    for marks, types, words in _DECLARED:
-        if any(mark in upper for mark in marks):
-            return types, f"{words}, since the table declares it {declared}"
-    return _ANY, "a plain value"
+    return next((one for one in _DECLARED if any(mark in upper for mark in one[0])), None)
+
+
+def declared_type(declared: str) -> str:
+    """Return the type, in Spark's words, that a column of a table of the catalog has for a declared one."""
+    found = _found(declared)
+    if found is None:
+        return "string"
+    if found[3] != "decimal":
+        return found[3]
+    digits = _DIGITS.search(declared)
+    precision, scale = (int(digits[1]), int(digits[2] or 0)) if digits else (_DIGITS_MAX, 18)
+    return f"decimal({min(precision, _DIGITS_MAX)},{min(scale, precision, _DIGITS_MAX)})"
 
 
 def _convert(column: TableColumn) -> Callable[[Any], Any]:

@@ -45,7 +45,7 @@ class _TaskColumn(NamedTuple):
 
 
 # In the order of the broker's task.
-_TASK_COLUMNS: dict[str, _TaskColumn] = {
+_COLUMN_OF_TASK: dict[str, _TaskColumn] = {
     "type": _TaskColumn(SinkColumn.of_text(is_needed=True), None),
     "payload": _TaskColumn(SinkColumn.of_bytes(), b""),
     "at_most_once": _TaskColumn(SinkColumn.of_flags(), null=False),
@@ -65,13 +65,13 @@ _TASK_COLUMNS: dict[str, _TaskColumn] = {
     "mode": _TaskColumn(SinkColumn.of_text(), ""),
     "retry": _TaskColumn(SinkColumn.of_text(), ""),
 }
-_COLUMNS = {"tenant": SinkColumn.of_text(is_needed=True)} | {
-    name: column.column for name, column in _TASK_COLUMNS.items()
+TASK_COLUMNS = {"tenant": SinkColumn.of_text(is_needed=True)} | {
+    name: column.column for name, column in _COLUMN_OF_TASK.items()
 }
-_NAMES = [(at, name) for at, name in enumerate(_TASK_COLUMNS) if name in ("slot", "key", "code", "mode")]
-_TIMES = [(at, name) for at, name in enumerate(_TASK_COLUMNS) if name.endswith("_ms")]
+_NAMES = [(at, name) for at, name in enumerate(_COLUMN_OF_TASK) if name in ("slot", "key", "code", "mode")]
+_TIMES = [(at, name) for at, name in enumerate(_COLUMN_OF_TASK) if name.endswith("_ms")]
 _control_of = re.compile(r"[\x00-\x1f\x7f]").search
-_TYPE, _PAYLOAD, _RESOURCES = (list(_TASK_COLUMNS).index(name) for name in ("type", "payload", "resources"))
+_TYPE, _PAYLOAD, _RESOURCES = (list(_COLUMN_OF_TASK).index(name) for name in ("type", "payload", "resources"))
 
 TenantTask = tuple[str, list[Any]]
 """A task of a tenant, in the order of the broker's columns."""
@@ -95,7 +95,7 @@ class TaskCommands:
     are_calls = False
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:  # noqa: ARG002 - all kinds are made alike
-        check_columns(RowKind.TASKS, schema, _COLUMNS)
+        check_columns(RowKind.TASKS, schema, TASK_COLUMNS)
         resources = schema["resources"].dataType if "resources" in schema.names else None
         if resources is not None and resources.simpleString() not in {"map<string,int>", "map<string,bigint>"}:
             raise OptionError(
@@ -109,8 +109,8 @@ class TaskCommands:
         first = self._row_counts.get(part, 0)
         count = batch.num_rows
         given = {name: values_of(batch.column(name), as_bytes=name == "payload") for name in batch.schema.names}
-        columns = [given.get(name) or [column.null] * count for name, column in _TASK_COLUMNS.items()]
-        nulls = [column.null for column in _TASK_COLUMNS.values()]
+        columns = [given.get(name) or [column.null] * count for name, column in _COLUMN_OF_TASK.items()]
+        nulls = [column.null for column in _COLUMN_OF_TASK.values()]
         made: list[tuple[TenantTask, int]] = []
         for number, (tenant, *values) in enumerate(zip(given["tenant"], *columns, strict=True), first):
             task = [null if value is None else value for value, null in zip(values, nulls, strict=True)]

@@ -16,7 +16,7 @@ class OptionInfo(NamedTuple):
         name: In its documented case; Spark ignores the case. A name that ends with a dot begins many options.
         values: What it may be.
         default: What holds without it, in words.
-        applies: `both`, `batch` or `stream`.
+        applies: `both`, `batch`, `stream`, or `CREATE TABLE`.
         meaning: One or two sentences.
 
     """

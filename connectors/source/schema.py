@@ -206,8 +206,13 @@ def ddl_of(columns: Sequence[RowColumn]) -> str:
 
 def _comment(was: tuple[str, ...]) -> str:
     """Return what Spark keeps of earlier names, and hands back with the schema; nothing where they need escapes."""
-    text = json.dumps(was)
-    return f" COMMENT '{_WAS}{text}'" if was and not {"'", "\\"} & set(text) else ""
+    text = comment_of(was)
+    return f" COMMENT '{text}'" if text and not {"'", "\\"} & set(text) else ""
+
+
+def comment_of(was: tuple[str, ...]) -> str:
+    """Return the comment of a column that tells its earlier names; "" if it had none."""
+    return f"{_WAS}{json.dumps(was)}" if was else ""
 
 
 def names_before(comment: object) -> tuple[str, ...]:

@@ -11,13 +11,19 @@ import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from connectors.catalog_table import CatalogColumn, defined_options, query_options, table_schema
 from connectors.errors import OptionError
+from connectors.source.option_table import OPTIONS
 from connectors.source.options import BadRecords, Rows, SourceOptions, parse_options
 from connectors.source.row_plan import fixed_columns
-from connectors.source.schema import RowColumn, check_table_schema, ddl_of, names_before, pick_columns
+from connectors.source.schema import RowColumn, check_table_schema, comment_of, ddl_of, names_before, pick_columns
 
 _SPARK_MIN = (4, 2)
 _PARTITION_MAX = 2**31 - 1
+_NO_OPTIONS = (
+    "source ledger is told no option: give exactly one of the options log, logPattern and ledgers. A table of the "
+    "catalog keeps its options where CREATE TABLE names no columns, and no AS SELECT: make it anew so"
+)
 
 if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < _SPARK_MIN:
     raise ImportError(
@@ -33,32 +39,51 @@ class LedgerSource(DataSource):
         """Return the name for `format`."""
         return "ledger"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType | str:
         """Return the columns. They follow from the options; those of rows=table from the log, which is looked at.
+
+        Of a table that is made in the catalog the schema carries the options too.
 
         Raises:
             OptionError: An option is wrong.
             NoSuchLogError: With rows=table: there is no such log.
 
         """
-        options = parse_options(self.options, is_stream=None)
+        defined = defined_options(self.options)
+        options = parse_options(self.options if defined is None else defined, is_stream=None)
         columns = _columns(options)
         if columns is None:
             from connectors.source.described import described_columns  # noqa: PLC0415 - see the module
 
             columns = _picked(described_columns(options), options)
-        return ddl_of(columns)
+        if defined is None:
+            return ddl_of(columns)
+        return table_schema((CatalogColumn(one.name, one.type, comment_of(one.was)) for one in columns), defined)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
         from connectors.source.batch import batch_reader  # noqa: PLC0415 - see the module
 
-        return batch_reader(_fixed(parse_options(self.options, is_stream=False), schema))
+        return batch_reader(_fixed(self._parsed(schema, is_stream=False), schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         from connectors.source.stream import LedgerStreamReader  # noqa: PLC0415 - see the module
 
-        return LedgerStreamReader(_fixed(parse_options(self.options, is_stream=True), schema))
+        return LedgerStreamReader(_fixed(self._parsed(schema, is_stream=True), schema))
+
+    def _parsed(self, schema: StructType, *, is_stream: bool) -> SourceOptions:
+        """Return the options of a query: its own, and before them those of its table."""
+        of_table, own = query_options(self.options, schema)
+        if "as" in of_table:
+            raise OptionError(
+                f"this table is one to write to (as={of_table['as']}): what its log holds is read by another table, "
+                "USING ledger without option as, or USING ledger_state"
+            )
+        if not of_table and not own:
+            raise OptionError(_NO_OPTIONS)
+        # A table is read by batches and by streams: each leaves to the other what only that one may have.
+        others = {one.name.lower() for one in OPTIONS if one.applies == ("batch" if is_stream else "stream")}
+        return parse_options({key: of_table[key] for key in of_table.keys() - others} | own, is_stream=is_stream)
 
 
 def _columns(options: SourceOptions) -> tuple[RowColumn, ...] | None:

@@ -18,6 +18,7 @@ from rsm_spark.errors import CorruptLogError
 from rsm_spark.snapshots.column_arrays import arrow_array, arrow_type
 
 ROWS_DDL = "table_name string, key binary, row binary, revision bigint"
+ROW_COLUMNS = [(name, kind) for name, kind in (part.split(" ") for part in ROWS_DDL.split(", "))]
 _ROW_FIELDS: list[pa.Field[Any]] = [
     pa.field("table_name", pa.string()),
     pa.field("key", pa.binary()),
@@ -99,10 +100,15 @@ class TypedTable(msgspec.Struct, frozen=True):
     table: TableDescription
 
     @property
+    def columns(self) -> list[tuple[str, str]]:
+        """Names and types of its columns in Spark's words, `_revision` last."""
+        fields = (*self.table.key, *self.table.row)
+        return [*((field.name, spark_type(field)) for field in fields), (_REVISION, "bigint")]
+
+    @property
     def ddl(self) -> str:
-        """Its columns as Spark writes them, `_revision` last."""
-        columns = [f"`{field.name}` {spark_type(field)}" for field in (*self.table.key, *self.table.row)]
-        return ", ".join([*columns, f"{_REVISION} bigint"])
+        """The same as Spark writes columns."""
+        return ddl_of(self.columns)
 
     @property
     def schema(self) -> pa.Schema:
@@ -149,6 +155,11 @@ def _columns(packed: list[Any], width: int, table: str) -> list[Any]:
                 )
             value.extend([None] * (width - len(value)))
     return [list(column) for column in zip(*values, strict=True)]
+
+
+def ddl_of(columns: Iterable[tuple[str, str]]) -> str:
+    """Return columns as Spark writes them."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns)
 
 
 def typed_table(machine: MachineDescription, name: str) -> TypedTable:

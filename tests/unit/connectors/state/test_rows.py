@@ -60,7 +60,7 @@ def batch_of(rows: Sequence[tuple[str, bytes, bytes, int]]) -> pa.RecordBatch:
 def test_a_table_has_its_own_columns() -> None:
     orders = typed_table(Shop.description, "orders")
     assert orders.ddl == (
-        "`shop` string, `number` bigint, `price` double, `paid` boolean, `by` binary, _revision bigint"
+        "`shop` string, `number` bigint, `price` double, `paid` boolean, `by` binary, `_revision` bigint"
     )
     rows = [
         ("orders", pack(("a", 1)), pack((1.5, True, b"x")), 7),
