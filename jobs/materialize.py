@@ -81,6 +81,11 @@ def _parser() -> JobParser:
         help="a row a key, or a row a change (%(default)s)",
     )
     parser.add_argument(
+        "--change-feed",
+        action="store_true",
+        help="commits tell each change of a row, for Delta's readChangeFeed (a table that has that keeps it)",
+    )
+    parser.add_argument(
         "--lake", type=table_place, default="", help="snapshots to begin with where the log's beginning was trimmed"
     )
     add_hold_arguments(parser)
@@ -147,6 +152,7 @@ def _settings(arguments: argparse.Namespace) -> MaterializeSettings:
         machine_table=arguments.machine_table,
         is_every_table=arguments.is_every_table,
         mode=arguments.mode,
+        has_change_feed=arguments.change_feed,
         trigger=interval(arguments.trigger),
         available_now=arguments.available_now,
         records_per_batch_max=arguments.max_records,

@@ -73,6 +73,8 @@ class FollowerTable:
         log_id: Its uuid, 32 hex digits.
         table: The machine's table, as it is described where the follower begins.
         mode: `place.MERGE_MODE` or `place.APPEND_MODE`.
+        has_change_feed: Whether commits tell each change of a row, for Delta's `readChangeFeed`. A table that has a
+            change feed keeps it.
         position_interval_s: Least time between commits that only move the position; 0 = each range is committed.
         storage_options: For `deltalake`, for object stores.
         clock: Monotonic seconds.
@@ -88,6 +90,7 @@ class FollowerTable:
         log_id: str,
         table: TableDescription,
         mode: str = MERGE_MODE,
+        has_change_feed: bool = False,
         position_interval_s: float = POSITION_INTERVAL_S,
         storage_options: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -98,6 +101,7 @@ class FollowerTable:
         self.at = DeltaPlace(
             place, log=log, log_id=log_id, table=table.name, mode=mode, storage_options=storage_options
         )
+        self._has_change_feed = has_change_feed
         self._interval_s = position_interval_s
         self._clock = clock
         self._sleep = sleep
@@ -137,13 +141,24 @@ class FollowerTable:
             DeltaSinkError: Its columns cannot be those of a Delta table.
 
         """
-        return self._standing(self._opened(begin))
+        standing = self._standing(self._opened(begin))
+        if self._has_change_feed:
+            self._persist(self._try_change_feed, "its change feed")
+        return standing
+
+    def _try_change_feed(self) -> None:
+        loaded = self._reloaded()
+        if self.at.add_change_feed(loaded, self._standing(loaded)):
+            self._sync(loaded)
 
     def _opened(self, begin: TablePosition | None = None) -> LoadedTable:
         loaded = self.at.load()
         if loaded is None:
             followed = FollowedTable.described(self.table)
-            self.at.create(followed, self.mode.schema(followed), begin or self.empty_position())
+            self.at.create(
+                followed, self.mode.schema(followed), begin or self.empty_position(),
+                has_change_feed=self._has_change_feed,
+            )  # fmt: skip
             loaded = self._reloaded()
             self._sync(loaded)
         return loaded

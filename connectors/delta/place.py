@@ -29,6 +29,7 @@ from connectors.delta.position import (
 from connectors.errors import DeltaSinkError, ForeignTableError
 from ledger.decoding import json_decoder
 from rsm_spark.core.machine import TableDescription
+from rsm_spark.snapshots.commit_words import USER_METADATA, commit_words, table_words
 
 MERGE_MODE = "merge"
 """The table is the machine's table: a row a key."""
@@ -45,6 +46,9 @@ LOG_ID_PROPERTY = "rsm.log_id"
 
 MODE_PROPERTY = "rsm.mode"
 """Property of a Delta table that follows a table of a machine: how; none = `MERGE_MODE`."""
+
+CHANGE_FEED_PROPERTY = "delta.enableChangeDataFeed"
+"""Property of a Delta table: whether its commits tell each change of a row."""
 
 _APP_PROPERTY = "rsm.app_id"
 _Position = TypeVar("_Position", bound=PlacedPosition)
@@ -119,6 +123,7 @@ class LoggedPlace:
         schema: pa.Schema,
         properties: CommitProperties,
         *,
+        described: str = "",
         configuration: Mapping[str, str] | None = None,
         partition_by: str | None = None,
     ) -> None:
@@ -128,6 +133,7 @@ class LoggedPlace:
             name: For who lists tables.
             schema: Its columns.
             properties: Of its first commit.
+            described: What it is, such as "table map", in its description; "" = what `name` says.
             configuration: Further properties of the table.
             partition_by: Column.
 
@@ -138,6 +144,7 @@ class LoggedPlace:
                 schema,
                 mode="error",
                 name=name,
+                description=table_words(described or name, self.log, self.log_id),
                 partition_by=partition_by,
                 configuration={LOG_ID_PROPERTY: self.log_id, **(configuration or {})},
                 storage_options=self._storage_options,
@@ -153,7 +160,7 @@ class LoggedPlace:
 
         Args:
             revision: Last record that is in the table afterwards.
-            metadata: Of the commit; Spark's DESCRIBE HISTORY shows `userMetadata`.
+            metadata: Of the commit; Spark's DESCRIBE HISTORY shows `USER_METADATA`.
             moves: False for maintenance: the transaction stays as it is.
 
         """
@@ -208,13 +215,16 @@ class DeltaPlace(LoggedPlace):
         followed = FollowedTable.stored(described, fields)
         return LoadedTable(handle, find_position(handle, self.place, revision), revision, followed)
 
-    def create(self, followed: FollowedTable, schema: pa.Schema, position: TablePosition) -> None:
+    def create(
+        self, followed: FollowedTable, schema: pa.Schema, position: TablePosition, *, has_change_feed: bool = False
+    ) -> None:
         """Make the table, empty, or do nothing if somebody else has made it meanwhile.
 
         Args:
             followed: Its columns.
             schema: Arrow schema of the Delta table.
             position: Where it begins; in its first commit.
+            has_change_feed: Whether its commits tell each change of a row.
 
         """
         described = TableDescription(followed.name, followed.key, tuple(column.field for column in followed.row))
@@ -223,7 +233,27 @@ class DeltaPlace(LoggedPlace):
             MODE_PROPERTY: self.mode,
             _APP_PROPERTY: self.app_id,
         }
-        self.make(followed.name, schema, self.properties(position), configuration=configuration)
+        if has_change_feed:
+            configuration[CHANGE_FEED_PROPERTY] = "true"
+        self.make(
+            followed.name, schema, self.properties(position), described=f"table {followed.name}",
+            configuration=configuration,
+        )  # fmt: skip
+
+    def add_change_feed(self, loaded: LoadedTable, position: TablePosition) -> bool:
+        """Have the commits from the next one on tell each change of a row; return False if they do already.
+
+        Args:
+            loaded: The table; nobody may have committed since.
+            position: Where it stands.
+
+        """
+        if loaded.handle.metadata().configuration.get(CHANGE_FEED_PROPERTY, "").lower() == "true":
+            return False
+        loaded.handle.alter.set_table_properties(
+            {CHANGE_FEED_PROPERTY: "true"}, commit_properties=self.properties(position, moves=False)
+        )
+        return True
 
     def replace(self, handle: DeltaTable, rows: pa.RecordBatchReader, position: TablePosition) -> None:
         """Write over all rows and columns of the table, in one commit.
@@ -249,8 +279,17 @@ class DeltaPlace(LoggedPlace):
         """
         metadata = {
             POSITION_KEY: encode_position(position),
-            "userMetadata": f"log {position.log}, up to revision {position.revision} "
-            f"(ledger {position.ledger}, entry {position.entry}), digest {position.digest}",
+            USER_METADATA: commit_words(
+                log=position.log,
+                log_id=position.log_id,
+                revision=position.revision,
+                ledger_id=position.ledger,
+                entry_id=position.entry,
+                prefix_hash=position.prefix_hash,
+                table=position.table,
+                digest=position.digest,
+                rows=position.row_count,
+            ),
         }
         if is_renaming:
             metadata[RENAMED_KEY] = "true"

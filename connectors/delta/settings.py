@@ -50,6 +50,7 @@ class MaterializeSettings(StreamSettings, frozen=True, kw_only=True):
         machine_table: Table of the machine; "" = its only one, or the one that bears its name.
         is_every_table: All tables of the machine, those that appear later too.
         mode: `place.MERGE_MODE` (a row a key) or `place.APPEND_MODE` (a row a change).
+        has_change_feed: Commits tell each change of a row, for `readChangeFeed`; a table that has that keeps it.
         position_interval_s: Least time between commits of a table that only move its position.
         lake: Where the snapshots of all logs lie, for tables that begin after the log was trimmed; "" = nowhere.
         optimize_every: Commits of a table after which its small files are merged; 0 = never.
@@ -61,6 +62,7 @@ class MaterializeSettings(StreamSettings, frozen=True, kw_only=True):
     machine_table: str = ""
     is_every_table: bool = False
     mode: str = MERGE_MODE
+    has_change_feed: bool = False
     position_interval_s: float = POSITION_INTERVAL_S
     lake: str = ""
     optimize_every: int = 0

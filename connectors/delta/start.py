@@ -86,6 +86,7 @@ class _Start:
             log_id=self._look.log_id.hex(),
             table=table,
             mode=settings.mode,
+            has_change_feed=settings.has_change_feed,
             position_interval_s=settings.position_interval_s,
             storage_options=settings.storage_options or None,
         )

@@ -26,6 +26,7 @@ from connectors.delta.stream import RecordStream
 from connectors.errors import ForeignTableError
 from ledger.decoding import msgpack_decoder
 from rsm_spark.core.records import KernelRecord
+from rsm_spark.snapshots.commit_words import USER_METADATA, commit_words
 from rsm_spark.snapshots.delta_sync import sync_commit
 
 _TEXTS = ("principal", "role", "source", "action", "target", "outcome")
@@ -133,8 +134,10 @@ class AuditTable:
         return fresh.num_rows
 
     def _properties(self, revision: int) -> CommitProperties:
-        told = f"audit of log {self.at.log}, up to revision {revision}"
-        return self.at.commit_properties(revision, {"userMetadata": told})
+        told = commit_words(
+            log=self.at.log, log_id=self.at.log_id, revision=revision, ledger_id=-1, entry_id=-1, prefix_hash=""
+        )
+        return self.at.commit_properties(revision, {USER_METADATA: told})
 
 
 class AuditRecorder:

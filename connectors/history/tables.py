@@ -22,6 +22,7 @@ from connectors.delta.place import LoggedPlace, find_last_position
 from connectors.delta.position import POSITION_FORMAT, encode_position
 from connectors.errors import ForeignTableError
 from connectors.history.columns import HISTORY_TABLES, HistoryTable, Writing, from_arrow, to_arrow
+from rsm_spark.snapshots.commit_words import USER_METADATA, commit_words
 from rsm_spark.snapshots.delta_sync import sync_commit
 
 _POSITION_KEY = "rsm_history"
@@ -173,8 +174,11 @@ class HistoryPlace(LoggedPlace):
 
     def properties(self, position: HistoryPosition, *, moves: bool = True) -> CommitProperties:
         """Return what a commit carries besides rows; see `LoggedPlace.commit_properties`."""
-        told = f"log {position.log}, up to revision {position.revision}"
-        metadata = {_POSITION_KEY: encode_position(position), "userMetadata": told}
+        told = commit_words(
+            log=position.log, log_id=position.log_id, revision=position.revision, ledger_id=position.ledger,
+            entry_id=position.entry, prefix_hash=position.prefix_hash,
+        )  # fmt: skip
+        metadata = {_POSITION_KEY: encode_position(position), USER_METADATA: told}
         return self.commit_properties(position.revision, metadata, moves=moves)
 
     def position(self, opened: TableHandle) -> HistoryPosition:
@@ -237,7 +241,10 @@ class HistoryTables:
         for name, place in self.places.items():
             if name not in there:
                 table = place.table
-                place.make(name, table.schema, place.properties(begin), partition_by=table.partition)
+                place.make(
+                    name, table.schema, place.properties(begin), described=f"table {name} of the history",
+                    partition_by=table.partition,
+                )  # fmt: skip
 
     def open(self, name: str) -> TableHandle:
         """Load a table; see `HistoryPlace.open`."""

@@ -1,6 +1,7 @@
 """Make a Delta commit on a local disk survive a power failure: `deltalake` itself never calls fsync.
 
-Called after a commit and before anybody is told of it: the files that the commit added, the commit, and their folders.
+Called after a commit and before anybody is told of it: the files that the commit added (rows, and changes for the
+table's change feed), the commit, and their folders.
 A power failure before that may leave a commit whose files are not whole; what has been told of is whole.
 """
 
@@ -56,7 +57,8 @@ def sync_commit(place: str, version: int) -> None:
     commit = log / f"{version:020d}.json"
     folders = {str(folder), str(log), str(folder.parent)}
     for line in commit.read_bytes().splitlines():
-        added: dict[str, Any] | None = msgspec.json.decode(line).get("add")
+        action: dict[str, Any] = msgspec.json.decode(line)
+        added = action.get("add") or action.get("cdc")
         if added is not None:
             file = folder / contained(added["path"])
             _sync(file)

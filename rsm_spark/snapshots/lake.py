@@ -24,6 +24,7 @@ from rsm_spark.object_stores.complaints import is_refusal
 from rsm_spark.object_stores.storage_options import shown_uri
 from rsm_spark.snapshots.checks import KEEP_MIN, RowCheck
 from rsm_spark.snapshots.columns import ROW_GROUP_ROWS, ROW_SCHEMA, rows_of_batch, steps_of
+from rsm_spark.snapshots.commit_words import USER_METADATA, commit_words, table_words
 from rsm_spark.snapshots.delta_sync import sync_commit
 from rsm_spark.snapshots.lake_files import LakeFile, add_lake_files, files_of_version
 from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotManifest, decode_manifest, encode_manifest
@@ -158,6 +159,7 @@ class LakeSnapshots:
                 self._place,
                 files,
                 properties=_commit_of(whole),
+                description=_described(whole),
                 configuration=_TABLE_PROPERTIES,
                 storage_options=self._storage_options,
             )
@@ -208,6 +210,7 @@ class LakeSnapshots:
                 reader,
                 mode="overwrite",
                 storage_options=self._storage_options,
+                description=_described(whole),
                 configuration=_TABLE_PROPERTIES,
                 writer_properties=WriterProperties(max_row_group_size=ROW_GROUP_ROWS),
                 commit_properties=_commit_of(whole),
@@ -395,11 +398,23 @@ class LakeSnapshots:
         self._damaged[version] = SnapshotDamage(place, reason)
 
 
+def _described(manifest: SnapshotManifest) -> str:
+    return table_words("snapshots", manifest.log_name, manifest.log_id)
+
+
 def _commit_of(manifest: SnapshotManifest) -> CommitProperties:
     return CommitProperties(
         custom_metadata={
             MANIFEST_KEY: encode_manifest(manifest).decode(),
-            "userMetadata": f"log {manifest.log_name} at revision {manifest.revision}",
+            USER_METADATA: commit_words(
+                log=manifest.log_name,
+                log_id=manifest.log_id,
+                revision=manifest.revision,
+                ledger_id=manifest.ledger_id,
+                entry_id=manifest.entry_id,
+                prefix_hash=manifest.prefix_hash,
+                state_digest=manifest.digest,
+            ),
         }
     )
 

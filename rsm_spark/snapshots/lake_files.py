@@ -259,6 +259,7 @@ def add_lake_files(
     files: Sequence[LakeFile],
     *,
     properties: CommitProperties,
+    description: str,
     configuration: Mapping[str, str],
     storage_options: Mapping[str, str] | None = None,
 ) -> None:
@@ -283,6 +284,7 @@ def add_lake_files(
             schema,
             added,
             mode="error",
+            description=description,
             configuration=dict(configuration),
             storage_options=options,
             commit_properties=properties,

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from itertools import groupby
 
-import msgspec
 from deltalake import Transaction
 from deltalake.exceptions import DeltaError
 
@@ -23,6 +22,7 @@ from rsm_spark.core.row_tables import RowTable, RowTables
 from rsm_spark.errors import SnapshotError, UnfitTableError
 from rsm_spark.object_stores.storage_options import shown_uri
 from rsm_spark.snapshots.checks import KEEP_MIN
+from rsm_spark.snapshots.commit_words import commit_words, table_words
 from rsm_spark.snapshots.lake_files import lake_complaint
 from rsm_spark.snapshots.manifest import SnapshotManifest
 from rsm_spark.snapshots.pace import Pace
@@ -109,7 +109,8 @@ class LakeTables:
             since=moment(manifest.created_ms) - timedelta(hours=self._retention_hours),
         )
         try:
-            self._revisions.write(stay, writing.user_metadata(""), writing.transaction)
+            described = table_words("versions of the tables", manifest.log_name, manifest.log_id)
+            self._revisions.write(stay, described, writing.user_metadata(""), writing.transaction)
         except (DeltaError, OSError) as error:
             said = lake_complaint(self.place, error, self._options)
             raise SnapshotError(f"{shown_uri(self.place)}: _revisions cannot be written: {said}") from None
@@ -164,13 +165,11 @@ class _Writing:
     def user_metadata(self, table: str, **more: object) -> str:
         """Return what a commit says of itself, as JSON."""
         manifest = self._manifest
-        said: dict[str, object] = {"table": table} if table else {}
-        said |= {
-            "log": manifest.log_name, "log_id": manifest.log_id, "revision": manifest.revision,
-            "ledger_id": manifest.ledger_id, "entry_id": manifest.entry_id, "prefix_hash": manifest.prefix_hash,
-            "state_digest": manifest.digest, **more,
-        }  # fmt: skip
-        return msgspec.json.encode(said).decode()
+        return commit_words(
+            log=manifest.log_name, log_id=manifest.log_id, revision=manifest.revision, ledger_id=manifest.ledger_id,
+            entry_id=manifest.entry_id, prefix_hash=manifest.prefix_hash, table=table, state_digest=manifest.digest,
+            **more,
+        )  # fmt: skip
 
     def write(self, rows: Callable[[], Iterable[Row]]) -> list[TableVersion]:
         """Write all tables that have changed; return all."""
@@ -211,12 +210,13 @@ class _Writing:
     def _write(self, table: RowTable, work: TableStep, rows: Iterable[Row]) -> TableVersion:
         count, before = self._counts[table.name], self._before.get(table.name)
         place = self._lake.at(table_folder(table.name))
+        described = table_words(f"table {table.name}", self._manifest.log_name, self._manifest.log_id)
         said = self.user_metadata(table.name, digest=shown_digest(count.digest), rows=count.rows)
         base: int | None = None
         try:
             if work is TableStep.APPEND and before is not None:
                 rows, base = (row for row in rows if row.revision > count.since), before.version
-            version = place.write(table, rows, said, self.transaction, base=base, pace=self._pace)
+            version = place.write(table, rows, described, said, self.transaction, base=base, pace=self._pace)
         except UnfitTableError as error:
             _LOGGER.warning("table %s cannot be a table in the lake: %s", table.name, error)
             return self._row(table, -1, 0, problem=str(error))

@@ -18,6 +18,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from ledger.decoding import convert
 from rsm_spark.errors import SnapshotError
 from rsm_spark.object_stores.storage_options import shown_uri
+from rsm_spark.snapshots.commit_words import USER_METADATA
 from rsm_spark.snapshots.delta_sync import sync_commit
 from rsm_spark.snapshots.lake_files import lake_complaint
 from rsm_spark.snapshots.tables.naming import REVISIONS_TABLE
@@ -112,7 +113,9 @@ class Revisions:
             raise self._unreadable(lake_complaint(self.place, error, self._options)) from None
         return sorted(found, key=lambda one: (-one.revision, one.table))
 
-    def write(self, rows: Sequence[TableVersion], user_metadata: str, transaction: Transaction) -> None:
+    def write(
+        self, rows: Sequence[TableVersion], description: str, user_metadata: str, transaction: Transaction
+    ) -> None:
         """Replace its rows, on top of what was read: another writer in between is an error.
 
         Raises:
@@ -123,12 +126,13 @@ class Revisions:
         arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=False)]
         data = pa.Table.from_arrays(arrays, schema=_SCHEMA) if arrays else _SCHEMA.empty_table()
         properties = CommitProperties(
-            custom_metadata={"userMetadata": user_metadata}, max_commit_retries=0, app_transactions=[transaction]
+            custom_metadata={USER_METADATA: user_metadata}, max_commit_retries=0, app_transactions=[transaction]
         )
         write_deltalake(
             self._handle if self._handle is not None else self.place,
             data,
             mode="overwrite" if self._handle is not None else "error",
+            description=description if self._handle is None else None,
             storage_options=self._options,
             commit_properties=properties,
         )

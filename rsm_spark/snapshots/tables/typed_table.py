@@ -16,6 +16,7 @@ from rsm_spark.core.row_tables import RowTable
 from rsm_spark.errors import SnapshotError, UnfitTableError
 from rsm_spark.snapshots.column_arrays import arrow_array, arrow_type
 from rsm_spark.snapshots.columns import ROW_GROUP_ROWS, steps_of
+from rsm_spark.snapshots.commit_words import USER_METADATA
 from rsm_spark.snapshots.delta_log import Commit
 from rsm_spark.snapshots.delta_sync import sync_commit
 from rsm_spark.snapshots.table_commits import TableCommits
@@ -24,7 +25,6 @@ from rsm_spark.snapshots.tables.naming import REVISION_COLUMN, column_names
 _COMMITS_MAX = 8
 """Newest commits that are looked at for one of ours: others are few, and in a store each is a request."""
 _COMMENT = "comment"
-USER_METADATA = "userMetadata"
 
 
 class VersionedTable:
@@ -59,6 +59,7 @@ class VersionedTable:
         self,
         table: RowTable,
         rows: Iterable[Row],
+        description: str,
         user_metadata: str,
         transaction: Transaction,
         *,
@@ -70,6 +71,7 @@ class VersionedTable:
         Args:
             table: Its columns.
             rows: All of the table, or those that are added.
+            description: Of a table that is made.
             user_metadata: What the commit says of itself; no other one says the same.
             transaction: Delta refuses the commit on top of another one with it which was not seen.
             base: Version to whose rows these are added; None = they replace all.
@@ -89,6 +91,8 @@ class VersionedTable:
             write_deltalake(
                 self.place if handle is None else handle,
                 reader,
+                name=table.name if handle is None else None,
+                description=description if handle is None else None,
                 mode="error" if handle is None else "overwrite" if base is None else "append",
                 schema_mode="overwrite" if handle is not None and base is None else None,
                 storage_options=self._options,

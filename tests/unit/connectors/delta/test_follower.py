@@ -57,7 +57,13 @@ def test_the_position_comes_with_the_rows_in_one_commit(tmp_path: Path) -> None:
     handle = DeltaTable(str(tmp_path / "t"))
     assert handle.version() == 1
     assert handle.transaction_version(f"rsm:orders:{LOG_ID}:map") == 2
-    assert "up to revision 2 (ledger 3, entry 1)" in handle.history(1)[0]["userMetadata"]
+    assert msgspec.json.decode(handle.history(1)[0]["userMetadata"]) == {
+        "table": "map", "log": "orders", "log_id": LOG_ID, "revision": 2, "ledger_id": 3, "entry_id": 1,
+        "prefix_hash": "02" * 32, "digest": position.digest, "rows": 1,
+    }  # fmt: skip
+    assert handle.metadata().description == (
+        f"table map of log orders (id {LOG_ID}); the history says revision and prefix hash of each version"
+    )
 
 
 def test_every_commit_is_on_the_disk_before_it_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
