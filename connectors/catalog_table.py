@@ -2,8 +2,10 @@
 
 Spark tells a Python source the options of a table once, when `CREATE TABLE` asks for its columns. A query of the table
 hands over the stored schema and the query's own options, and nothing else. So the options are stored in the schema, in
-the metadata of its first column, where no statement shows them and none changes them. An `INSERT` gives the columns of
-its rows the metadata of the table's.
+the metadata of its first column, where no statement shows them and none changes them.
+
+An `INSERT` gives the columns of its rows the metadata of the table's where it has to change their names or types. So a
+table to write to has a column of a type that no frame has, a `varchar` (`LONGEST_TEXT`), if it has texts at all.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
+    VarcharType,
 )
 
 from connectors.errors import OptionError
@@ -35,6 +38,9 @@ from rsm_spark.object_stores.storage_options import checked_uri, is_secret
 
 OPTIONS_KEY = "ledger.options"
 """Key of a table's options in the metadata of its first column."""
+
+LONGEST_TEXT = "varchar(2147483647)"
+"""Type of a column of texts that is no `string`: rows that are inserted are always cast to it."""
 
 _PREFIX = "option."
 _SUBJECTS = frozenset({"log", "logpattern", "ledgers"})
@@ -48,7 +54,7 @@ _ATOMIC: dict[str, DataType] = {
 }  # fmt: skip
 
 
-class CatalogColumn(NamedTuple):
+class DefinedColumn(NamedTuple):
     """A column of a table.
 
     Attributes:
@@ -93,7 +99,7 @@ def _holds_secret(value: str) -> bool:
     return False
 
 
-def table_schema(columns: Iterable[CatalogColumn], options: Mapping[str, str]) -> StructType:
+def table_schema(columns: Iterable[DefinedColumn], options: Mapping[str, str]) -> StructType:
     """Return the schema of a table, with its options in it."""
     schema = StructType()
     for number, (name, kind, comment) in enumerate(columns):
@@ -117,7 +123,9 @@ def query_options(given: Mapping[str, str], schema: StructType) -> tuple[dict[st
     own = {key.lower(): value for key, value in given.items()}
     if _SUBJECTS & own.keys():
         return {}, own
-    found = next((field.metadata[OPTIONS_KEY] for field in schema if OPTIONS_KEY in (field.metadata or {})), {})
+    found: Mapping[str, Any] = next(
+        (field.metadata[OPTIONS_KEY] for field in schema if OPTIONS_KEY in (field.metadata or {})), {}
+    )
     return {str(key): str(value) for key, value in found.items()}, own
 
 
@@ -136,4 +144,6 @@ def _data_type(text: str) -> DataType:
     if outer == "struct":
         parts = [part.partition(":") for part in inner.split(",")]
         return StructType([StructField(name, _data_type(kind)) for name, _, kind in parts])
+    if outer.startswith("varchar("):
+        return VarcharType(int(outer[len("varchar(") : -1]))
     return _ATOMIC[text]

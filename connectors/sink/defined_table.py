@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import BooleanType, LongType, StringType, StructType
 
-from connectors.catalog_table import CatalogColumn, query_options, table_schema
+from connectors.catalog_table import LONGEST_TEXT, DefinedColumn, query_options, table_schema
 from connectors.errors import OptionError
 from connectors.sink.columns import SinkColumn
 from connectors.sink.command_rows import COMMAND_COLUMNS
@@ -25,6 +25,11 @@ _OF_STATEMENTS = ("batch", "checkpoint", "takeOver")
 # Strings are written as their UTF-8, and a binary value that is cast to one keeps its bytes.
 _TYPES = ((StringType, "string"), (BooleanType, "boolean"), (LongType, "bigint"))
 _RESOURCES = "map<string,bigint>"
+_NO_OPTIONS = (
+    "sink ledger is told neither option log nor as. A table of the catalog is written to where it was made with option "
+    "as, and CREATE TABLE named no columns and no AS SELECT. Into one that has no column of texts, rows of the same "
+    "names and types are written with its options again: INSERT INTO … WITH ('log' = …, 'as' = …)"
+)
 _KINDS: dict[RowKind, tuple[Mapping[str, SinkColumn], tuple[str, ...]]] = {
     RowKind.MAP: (MAP_COLUMNS, ("key", "value")),
     RowKind.TASKS: (TASK_COLUMNS, ("tenant", "type", "payload")),
@@ -58,9 +63,10 @@ def defined_schema(defined: Mapping[str, str]) -> StructType:
             near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
             hint = f"did you mean {near[0]}? " if near else ""
             raise OptionError(f"option columns names {name}: {hint}rows of as={options.kind} have {', '.join(known)}")
-    schema = table_schema((CatalogColumn(name, known[name]) for name in wanted), kept)
-    commands_of(options, schema)
-    return schema
+    commands_of(options, table_schema((DefinedColumn(name, known[name]) for name in wanted), kept))
+    text = next((name for name in wanted if known[name] == "string"), None)
+    columns = (DefinedColumn(name, LONGEST_TEXT if name == text else known[name]) for name in wanted)
+    return table_schema(columns, kept)
 
 
 def _columns_of(options: SinkOptions) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -91,6 +97,8 @@ def sink_options(given: Mapping[str, str], schema: StructType, *, is_stream: boo
     of_table, own = query_options(given, schema)
     if "as" not in of_table:
         of_table = {}  # The rows were read from a table: it is not the one to write to.
+        if not own.keys() & {"log", "as"} and not is_stream:
+            raise OptionError(_NO_OPTIONS)
     options = parse_sink_options(of_table | own, is_stream=is_stream)
     if of_table and options.writer and not is_stream and "batch" not in own:
         raise OptionError(

@@ -11,7 +11,7 @@ import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from connectors.catalog_table import CatalogColumn, defined_options, query_options, table_schema
+from connectors.catalog_table import DefinedColumn, defined_options, query_options, table_schema
 from connectors.errors import OptionError
 from connectors.source.option_table import OPTIONS
 from connectors.source.options import BadRecords, Rows, SourceOptions, parse_options
@@ -58,7 +58,7 @@ class LedgerSource(DataSource):
             columns = _picked(described_columns(options), options)
         if defined is None:
             return ddl_of(columns)
-        return table_schema((CatalogColumn(one.name, one.type, comment_of(one.was)) for one in columns), defined)
+        return table_schema((DefinedColumn(one.name, one.type, comment_of(one.was)) for one in columns), defined)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from connectors.catalog_table import CatalogColumn, defined_options, query_options, table_schema
+from connectors.catalog_table import DefinedColumn, defined_options, query_options, table_schema
 from connectors.errors import OptionError
 from connectors.state.options import StateOptions, parse_state_options
 
@@ -34,7 +34,7 @@ class LedgerStateSource(DataSource):
         columns = _columns(parse_state_options(self.options if defined is None else defined))
         if defined is None:
             return ddl_of(columns)
-        return table_schema((CatalogColumn(name, kind) for name, kind in columns), defined)
+        return table_schema((DefinedColumn(name, kind) for name, kind in columns), defined)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader.

@@ -110,7 +110,7 @@ class LakeTables:
         )
         try:
             described = table_words("versions of the tables", manifest.log_name, manifest.log_id)
-            self._revisions.write(stay, described, writing.user_metadata(""), writing.transaction)
+            self._revisions.write(stay, writing.user_metadata(""), writing.transaction, described)
         except (DeltaError, OSError) as error:
             said = lake_complaint(self.place, error, self._options)
             raise SnapshotError(f"{shown_uri(self.place)}: _revisions cannot be written: {said}") from None
@@ -216,7 +216,9 @@ class _Writing:
         try:
             if work is TableStep.APPEND and before is not None:
                 rows, base = (row for row in rows if row.revision > count.since), before.version
-            version = place.write(table, rows, described, said, self.transaction, base=base, pace=self._pace)
+            version = place.write(
+                table, rows, said, self.transaction, base=base, pace=self._pace, description=described
+            )
         except UnfitTableError as error:
             _LOGGER.warning("table %s cannot be a table in the lake: %s", table.name, error)
             return self._row(table, -1, 0, problem=str(error))

@@ -114,7 +114,7 @@ class Revisions:
         return sorted(found, key=lambda one: (-one.revision, one.table))
 
     def write(
-        self, rows: Sequence[TableVersion], description: str, user_metadata: str, transaction: Transaction
+        self, rows: Sequence[TableVersion], user_metadata: str, transaction: Transaction, description: str = ""
     ) -> None:
         """Replace its rows, on top of what was read: another writer in between is an error.
 

@@ -59,23 +59,23 @@ class VersionedTable:
         self,
         table: RowTable,
         rows: Iterable[Row],
-        description: str,
         user_metadata: str,
         transaction: Transaction,
         *,
         base: int | None,
         pace: Callable[[], None],
+        description: str = "",
     ) -> int:
         """Write rows in one commit; return the version that has them.
 
         Args:
             table: Its columns.
             rows: All of the table, or those that are added.
-            description: Of a table that is made.
             user_metadata: What the commit says of itself; no other one says the same.
             transaction: Delta refuses the commit on top of another one with it which was not seen.
             base: Version to whose rows these are added; None = they replace all.
             pace: Called now and then.
+            description: Of a table that is made.
 
         Raises:
             UnfitTableError: They cannot be those of a Delta table; nothing was written.

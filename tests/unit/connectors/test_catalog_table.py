@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import StructType
 
-from connectors.catalog_table import CatalogColumn, defined_options, query_options, table_schema
+from connectors.catalog_table import DefinedColumn, defined_options, query_options, table_schema
 from connectors.errors import OptionError
 from connectors.sink.format import LedgerFormat
 from connectors.source.schema import KAFKA_COLUMNS, KAFKA_HEADERS, RAW_COLUMNS, RECORD_COLUMNS, names_before
@@ -47,12 +47,12 @@ def test_a_secret_is_refused_without_telling_it(key: str, value: str) -> None:
 def test_every_type_of_a_column_is_kept() -> None:
     kinds = ["binary", "bigint", "int", "double", "boolean", "string", "date", "timestamp", "decimal(10,2)"]
     kinds += ["array<decimal(3,1)>", "map<string,binary>", KAFKA_HEADERS.type]
-    schema = _stored(table_schema((CatalogColumn(f"c{n}", kind) for n, kind in enumerate(kinds)), {"log": "x"}))
+    schema = _stored(table_schema((DefinedColumn(f"c{n}", kind) for n, kind in enumerate(kinds)), {"log": "x"}))
     assert [field.dataType.simpleString() for field in schema] == kinds
 
 
 def test_a_query_is_told_what_its_table_was_made_with() -> None:
-    schema = _stored(table_schema([CatalogColumn("a", "int", 'was ["b"]'), CatalogColumn("c", "int")], {"log": "x"}))
+    schema = _stored(table_schema([DefinedColumn("a", "int", 'was ["b"]'), DefinedColumn("c", "int")], {"log": "x"}))
     assert names_before(schema[0].metadata["comment"]) == ("b",)
     assert query_options({}, schema) == ({"log": "x"}, {})
     assert query_options({"endingOffsets": "5"}, schema) == ({"log": "x"}, {"endingoffsets": "5"})

@@ -20,6 +20,7 @@ from tests.sets import examples
 from tests.unit.connectors.delta.logged import (
     MAP,
     Change,
+    In,
     Logged,
     digest_of,
     follower,
@@ -52,7 +53,9 @@ def told_by(spans: Sequence[Sequence[Logged]]) -> list[Told]:
         for change in span:
             revision += 1
             assert isinstance(change, tuple)
-            (key,), row = change
+            assert not isinstance(change, In)
+            key_columns, row = change
+            key: bytes = key_columns[0]
             if row is None:
                 state.pop(key, None)
             else:
@@ -156,7 +159,12 @@ def _moved(told: list[Told], expected: list[Told]) -> list[Told]:
 def test_changes_are_on_the_disk_before_the_commit_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     sync = delta_sync._sync
-    monkeypatch.setattr(delta_sync, "_sync", lambda path: (synced.append(path.parent.name), sync(path)))
+
+    def noted(path: Path) -> None:
+        synced.append(path.parent.name)
+        sync(path)
+
+    monkeypatch.setattr(delta_sync, "_sync", noted)
     table = follower(tmp_path / "t", has_change_feed=True)
     table.apply(records([put(b"a", b"1")]))
     assert "_change_data" not in synced

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import StructType
 
-from connectors.catalog_table import CatalogColumn, query_options, table_schema
+from connectors.catalog_table import LONGEST_TEXT, DefinedColumn, query_options, table_schema
 from connectors.errors import OptionError
 from connectors.sink.defined_table import defined_schema, sink_options
 from connectors.sink.format import LedgerFormat
@@ -35,10 +35,13 @@ def _columns(schema: StructType) -> list[tuple[str, str]]:
 )  # fmt: skip
 def test_columns_are_those_that_a_row_needs_or_that_are_named(options: dict[str, str], columns: str) -> None:
     schema = defined_schema({"log": "totals", **options})
-    assert ", ".join(f"{name} {kind}" for name, kind in _columns(schema)) == columns
+    told = ", ".join(f"{name} {kind}" for name, kind in _columns(schema))
+    assert told == columns.replace("string", LONGEST_TEXT, 1), "one column is of a type that no frame has"
     of_table, _ = query_options({}, schema)
     assert of_table == {"log": "totals", **{key: value for key, value in options.items() if key != "columns"}}
     assert sink_options({"batch": "0"} if "writer" in options else {}, schema, is_stream=False).kind == options["as"]
+    with pytest.raises(OptionError, match="is told neither option log nor as"):
+        sink_options({}, StructType(), is_stream=False)
 
 
 @pytest.mark.parametrize(
@@ -65,9 +68,11 @@ def test_a_table_with_a_writer_wants_the_number_of_each_batch() -> None:
 
 
 def test_rows_that_were_read_from_a_table_are_not_written_back_by_its_options() -> None:
-    read = table_schema([CatalogColumn("key", "binary"), CatalogColumn("value", "binary")], {"log": "orders"})
+    read = table_schema([DefinedColumn("key", "binary"), DefinedColumn("value", "binary")], {"log": "orders"})
     with pytest.raises(OptionError, match="name the log to write to"):
         sink_options({"as": "map"}, read, is_stream=False)
+    with pytest.raises(OptionError, match="is told neither option log nor as"):
+        sink_options({}, read, is_stream=False)
     assert sink_options({"log": "totals", "as": "map"}, read, is_stream=False).log == "totals"
 
 
