@@ -37,7 +37,7 @@ def demo(
     last_act: Annotated[Act, typer.Option(help="Leave out what comes behind this act.")] = Act.POOL,
     json_only: Annotated[bool, typer.Option("--json", help="Print nothing but the last JSON line.")] = False,
 ) -> None:
-    """Load a year of real flights through three replicas while leaders and a bookie are killed; compare four answers.
+    """Load a year of real flights through three replicas while leaders and a bookie are killed; compare five answers.
 
     Then Spark proves from the log alone what was made of it, and says what the map held half-way.
     A service of one's own gets its second release, replica by replica, while it is called.
@@ -87,7 +87,7 @@ async def _run(
 
 def _print_table(console: Console, conductor: Conductor, outcome: DemoOutcome) -> None:
     assert conductor.answers is not None
-    table = Table(title="One question, four independent answers")
+    table = Table(title="One question, five independent answers")
     for heading in ("source", "tail numbers", "flights", "cancelled", "delay minutes"):
         table.add_column(heading, justify="left" if heading == "source" else "right")
     for source, totals in conductor.answers.totals().items():

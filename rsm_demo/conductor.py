@@ -19,7 +19,8 @@ from rsm_demo.lake_act import LakeAct, LakeOutcome
 from rsm_demo.pool_act import PoolAct, PoolOutcome
 from rsm_demo.schedule import Blow, Schedule
 from rsm_demo.screen import Screen
-from rsm_demo.stack import LOG, Stack
+from rsm_demo.sql_answer import SqlAnswer, from_sql
+from rsm_demo.stack import LOG, SQL_LOG, Stack
 from rsm_demo.task_act import TaskAct, TaskOutcome
 from rsm_demo.upgrade_act import UpgradeAct, UpgradeOutcome
 from rsm_demo.verdict import Answers, RowDifference, compare
@@ -64,6 +65,7 @@ class DemoOutcome(msgspec.Struct):
     catch_up_s: dict[str, float]
     differences: list[str]
     events: list[str]
+    sql_load_s: float
     lake: LakeOutcome | None = None
     upgrade: UpgradeOutcome | None = None
     fork: ForkedState | None = None
@@ -213,14 +215,21 @@ class Conductor:
     async def _judge(self, loader: Child, follower: Child, seconds: float, catch_up_s: dict[str, float]) -> DemoOutcome:
         from rsm_demo import answers  # noqa: PLC0415  (pyarrow and deltalake are only needed at the end)
 
-        self._tell("asking the leader, the follower, the Delta table and the CSV")
+        tables = await self._from_tables()
+        self._tell("asking the leader, the follower, the Delta table, the SQL table and the CSV")
         if self._sabotage == "delta-row":
             self._tell(f"sabotage: row {await asyncio.to_thread(answers.damage_a_row, self._stack.table)} of the table")
         leader = await answers.from_leader(self._stack.metadata_uri, LOG)
         delta = await asyncio.to_thread(answers.from_delta, self._stack.table)
         plain = await self._plain_count()
         self.answers = Answers.of(
-            {"leader": leader.rows, "follower": follower.said["rows"], "Delta": delta.rows, "CSV": plain}
+            {
+                "leader": leader.rows,
+                "follower": follower.said["rows"],
+                "Delta": delta.rows,
+                "SQL": tables.rows,
+                "CSV": plain,
+            }
         )
         differences = compare(self.answers)
         digests = {leader.map_digest, follower.said["map_digest"], delta.map_digest}
@@ -242,7 +251,19 @@ class Conductor:
             catch_up_s=catch_up_s,
             differences=_shown(differences),
             events=self._events,
+            sql_load_s=tables.seconds,
         )
+
+    async def _from_tables(self) -> SqlAnswer:
+        """Load the flights into an SQL table over PostgreSQL's port, and ask it."""
+        self._tell("loading the flights into an SQL table, over PostgreSQL's port")
+        places = await self._stack.start_tables()
+        try:
+            found = await from_sql(places, SQL_LOG, self._limit)
+        finally:
+            await self._stack.stop_tables()
+        self._tell(f"{found.loaded:,} rows are in the SQL table after {found.seconds:.1f} s; the other replica answers")
+        return found
 
     async def _plain_count(self) -> dict[str, Any]:
         script = Path(__file__).with_name("plain_count.py")

@@ -15,6 +15,7 @@ from rsm_spark.log.key_file import new_key, write_key_file
 LOG = "flights"
 TASK_LOG = "airline-tasks"
 PASSENGER_LOG = "passengers"
+SQL_LOG = "flights-sql"
 FORKED_LOG = "flights-forked"
 BROKERS = ("b1", "b2")
 WORKERS = ("w1", "w2", "w3")
@@ -41,6 +42,7 @@ class Stack:
         self.brokers: dict[str, Child] = {}
         self.passengers: dict[str, Child] = {}
         self.forked: list[Child] = []
+        self.tables: list[Child] = []
         self.workers: list[Child] = []
         self.runs = work_dir / "runs"
         self.cluster: DevCluster | None = None if metadata_uri else DevCluster(work_dir / "cluster")
@@ -104,6 +106,19 @@ class Stack:
         ended, self.forked = self.forked, []
         await asyncio.gather(*(child.stop() for child in ended))
 
+    async def start_tables(self) -> list[str]:
+        """Start two replicas of SQL tables; return the addresses of their ports for PostgreSQL's clients."""
+        serve, options = ["sql", "serve"], ("--pg-port", "0", "--read-s-max", "300")
+        self.tables += await asyncio.gather(
+            *(self._start_replica_of(SQL_LOG, name, serve, "tables", *options) for name in ("s1", "s2"))
+        )
+        return [str(child.said["pg_address"]) for child in self.tables]
+
+    async def stop_tables(self) -> None:
+        """End them; their data stay."""
+        ended, self.tables = self.tables, []
+        await asyncio.gather(*(child.stop() for child in ended))
+
     async def _start_replica_of(self, log: str, name: str, what: list[str], folder: str, *more: str) -> Child:
         command = [sys.executable, "-P", "-m", "rsm_spark", *what, "--json", "--log", log, "--port", "0", *more]
         command += ["--metadata-uri", self.metadata_uri, "--replica-id", name, "--bookies", "3/3/2"]
@@ -155,7 +170,7 @@ class Stack:
     @property
     def services(self) -> list[Child]:
         """Replicas, brokers and workers."""
-        replicas = [*self.replicas.values(), *self.passengers.values(), *self.forked]
+        replicas = [*self.replicas.values(), *self.passengers.values(), *self.forked, *self.tables]
         return [*replicas, *self.brokers.values(), *self.workers]
 
     async def stop_readers(self) -> None:

@@ -1,4 +1,4 @@
-"""Four independent answers to one question, compared row by row."""
+"""Five independent answers to one question, compared row by row."""
 
 from __future__ import annotations
 

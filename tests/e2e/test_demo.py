@@ -28,6 +28,7 @@ def test_a_short_demo_ends_with_equal_answers(tmp_path: Path) -> None:
     assert (code, outcome["ok"], outcome["differences"]) == (0, True, [])
     assert (outcome["records"], outcome["acked_lost"], outcome["applied_twice"]) == (10_000, 0, 0)
     assert outcome["digests_equal"]
+    assert outcome["sql_load_s"] > 0
     assert len(outcome["failover_s"]) == 2
     lake = outcome["lake"]
     assert lake["ok"], lake
