@@ -194,7 +194,9 @@ class _Term:
         lost = self._bookies.lost(now_s, delay_s)
         self._counts.lost = tuple(lost)
         leaving = sorted({*lost, *self._draining})
-        self._counts.standing_count = len(await self._marks.marked())
+        before, self._counts.standing_count = self._counts.standing_count, len(await self._marks.marked())
+        if before and not self._counts.standing_count:
+            self._doubt_the_last_audit()
         is_audit_due = self._audited_s is None or now_s - self._audited_s >= self._settings.audit_s
         if is_audit_due or any(bookie_id not in self._told for bookie_id in leaving):
             await self._audit(leaving)
@@ -232,6 +234,12 @@ class _Term:
             self._told.pop(bookie_id, None)
             self._back[bookie_id] = None
             self._checks.wake()
+            self._doubt_the_last_audit()
+
+    def _doubt_the_last_audit(self) -> None:
+        """Audit again soon if the last audit found entries that lack copies: they may have them now."""
+        if self._counts.short_count or self._counts.unreadable_count:
+            self._audited_s = None
 
     def _tell_membership(self, registered: Sequence[str]) -> None:
         """Say who came and who went since the last look."""

@@ -40,6 +40,34 @@ def test_after_a_bookie_is_gone_for_good_every_ledger_has_all_its_copies_within_
     run(world, play)
 
 
+@pytest.mark.parametrize("is_back", [True, False])
+def test_what_the_auditor_tells_of_lacking_entries_ends_with_the_lack_not_with_the_next_audit(is_back: bool) -> None:
+    # Copies come back with their bookie, or are made on the fourth one.
+    world = RecoveryWorld(3, bookie_count=3 if is_back else 4)
+
+    async def play() -> None:
+        await world.start()
+        ids = [await world.write(10, write_quorum=2) for _ in range(3)]
+        gone = world.bookie((await world.metadata(ids[0])).segments[0].bookies[0])
+        world.start_recovery()
+        await asyncio.sleep(1)
+        counts = world.recoveries["r0"].auditor_counts
+        gone.kill()
+        async with asyncio.timeout(30):
+            while not counts.short_count:
+                await asyncio.sleep(0.1)
+        assert counts.short_count <= len(ids)
+        if is_back:
+            await asyncio.sleep(10)
+            assert counts.short_count
+            gone.start()
+        async with asyncio.timeout(60):
+            while counts.short_count or await world.marked():
+                await asyncio.sleep(0.1)
+
+    run(world, play)
+
+
 def test_a_bookie_that_is_back_within_the_delay_moves_no_data() -> None:
     world = RecoveryWorld(1)
 
