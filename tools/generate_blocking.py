@@ -246,7 +246,8 @@ Same calls, same errors as `rsm_spark.logs.namespace.Logs`; any number of thread
             "BlockingPlainLogWriter",
             "rsm_spark.logs.record_writer:PlainLogWriter",
             bases=("BlockingWriterBase",),
-            left_out=("open",),  # `open_writer` does.
+            # `open_writer` does; and the partitioned log does with its partitions.
+            left_out=("open", "become_partition", "writers", "append_marked"),
         ),
         Twin("BlockingPlainLogReader", "rsm_spark.logs.record_reader:PlainLogReader", bases=("BlockingReaderBase",)),
         Twin(

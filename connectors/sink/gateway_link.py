@@ -6,12 +6,17 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
+import msgspec
+
 from connectors.sink.log_rows import rows_of
 from connectors.sink.options import SinkOptions
 from ledger.loop_thread import LoopThread
 from ledger.tls import TlsSettings
-from rsm_spark.core.writer_marks import MarkedReply, MarkedStatus, WriterMark
+from rsm_spark.core.writer_marks import MarkedReply, MarkedStatus, MarkKind, WriterMark
 from rsm_spark.errors import WriterRefusedError
+
+_ENDINGS = frozenset({MarkKind.END, MarkKind.FORGET})
+"""Of a writer that is gone, an earlier sending of these was carried out."""
 
 
 class GatewayLink:
@@ -84,8 +89,16 @@ class GatewayLink:
 
     async def _send(self, mark: WriterMark, patience_s: float) -> bytes:
         rows = rows_of(mark.payload)
+        if mark.is_passing and mark.kind is MarkKind.WHOLE:
+            # A passing writer is gone behind its end: only of one whose rows were taken before does that say nothing.
+            chunks = (msgspec.structs.replace(mark, kind=MarkKind.CHUNK),) if rows else ()
+            end = msgspec.structs.replace(mark, kind=MarkKind.END, parts=((0, 1),) if rows else (), payload=b"")
+            for one in (*chunks, end):
+                await self._send(one, patience_s)
+            return b""
         payloads, keys = [payload for _, payload in rows], [key for key, _ in rows]
         reply = await self._client.write_marked(self._log, mark, payloads, keys=keys, timeout_s=patience_s)
-        if reply.status not in (MarkedStatus.APPLIED, MarkedStatus.DONE):
+        is_gone = reply.status is MarkedStatus.GONE and mark.kind in _ENDINGS
+        if reply.status not in (MarkedStatus.APPLIED, MarkedStatus.DONE) and not is_gone:
             raise WriterRefusedError(reply.reason)
         return b""

@@ -1,4 +1,4 @@
-"""Rows of a data frame as records of a plain log.
+"""Rows of a data frame as records of a plain or a partitioned log.
 
 payload    binary or string
 key        binary or string, optional; null = the record has none
@@ -30,7 +30,7 @@ LogRow = tuple[bytes | None, bytes]
 
 
 class LogCommands:
-    """Records of a plain log; see `RowCommands`. A command is the msgpack of rows, each key and payload.
+    """Records of a log; see `RowCommands`. A command is the msgpack of rows, each key and payload.
 
     Args:
         options: Of the query.

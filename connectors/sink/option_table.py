@@ -10,7 +10,7 @@ _KINDS = {
     "tasks": "submits tasks to the broker",
     "commands": "sends a command a row to any service",
     "table": "writes rows of an SQL table",
-    "log": "appends to a plain log",
+    "log": "appends to a plain or a partitioned log",
 }
 _SAID = f"What the rows are: {', '.join(f'`{kind}` {does}' for kind, does in _KINDS.items())}."
 
@@ -30,8 +30,8 @@ SINK_OPTION_TABLE: tuple[OptionInfo, ...] = (
         "a name",
         "for a batch, one that is forgotten when it has ended",
         "both",
-        "Name under which the log remembers which batches were applied. A stream needs one, and so does `as=log`; "
-        "two jobs never share one.",
+        "Name under which the log remembers which batches were applied. A stream needs one; two jobs never share one. "
+        "A batch without one is written again when its job is run again.",
     ),
     OptionInfo(
         "batch",

@@ -122,11 +122,6 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
             else "sink ledger: option gateway is missing: as=log needs the URLs of gateways of logs (`rsm log serve`), "
             "with commas between them"
         )
-    if kind is RowKind.LOG and not writer:
-        raise OptionError(
-            "sink ledger: option writer is missing: as=log needs the name by which the log remembers which batches "
-            "were appended"
-        )
     for name in ("batch", "checkpoint", "takeOver"):
         if given.get(name) and not writer:
             raise OptionError(f"option {name} needs option writer, the name under which the log remembers batches")

@@ -9,8 +9,14 @@ from ledger.operator_commands import AuditOptions, audited_command, this_operato
 from ledger.operators import Operator
 from ledger.options import Option
 from rsm_spark.cli.terminal import LogsOptions, run
-from rsm_spark.errors import RsmError
-from rsm_spark.log.admin_requests import AdminRequests, Order
+from rsm_spark.errors import PartitionedLogError, RsmError
+from rsm_spark.log.admin_requests import (
+    AdminRequests,
+    ForgetWriterRequest,
+    HandOverWriterRequest,
+    Order,
+    WritersRequest,
+)
 from rsm_spark.log.chain_store import ChainStore
 
 
@@ -24,7 +30,11 @@ async def place_order(
 
     """
     async with await LedgerClient.connect(metadata_uri) as client:
-        await ChainStore(client.store, log, rsm_root).read()  # A log that does not exist has no leader to wait for.
+        try:
+            await ChainStore(client.store, log, rsm_root).read()  # A log that does not exist has no leader to wait for.
+        except PartitionedLogError:
+            if not isinstance(order, WritersRequest | ForgetWriterRequest | HandOverWriterRequest):
+                raise
         answer = await AdminRequests(client.store, log, rsm_root).place(order, timeout_s=timeout_s, by=by)
     if answer.refusal:
         raise RsmError(answer.refusal)

@@ -125,6 +125,15 @@ class WriterTable:
         rows = self._rows[writer].items()
         return {part: kept.row for part, kept in sorted(rows) if part != OWN_PART and _is_of(kept.row, own)}
 
+    def row(self, writer: str, part: int) -> WriterRow | None:
+        """Return one row of a writer, of whichever batch; None if there is none."""
+        kept = self._rows.get(writer, {}).get(part)
+        return None if kept is None else kept.row
+
+    def part_rows(self, writer: str) -> list[tuple[int, WriterRow]]:
+        """Return the rows of a writer's parts, of whichever batch, by number."""
+        return [(part, kept.row) for part, kept in sorted(self._rows.get(writer, {}).items()) if part != OWN_PART]
+
     def judge(self, mark: WriterMark) -> MarkJudgement:
         """Say what is to be done with a marked command on the present state, without changing it."""
         fault = mark.fault

@@ -140,15 +140,12 @@ class HeldLog:
     async def write_marked(
         self, mark: WriterMark, payloads: Sequence[bytes], keys: Sequence[bytes | None], owner: str
     ) -> MarkedReply:
-        """Append rows of a writer's batch; see `PlainLogWriter.write_marked`.
+        """Append rows of a writer's batch; see `PlainLogWriter.write_marked`, `PartitionedLogWriter.write_marked`.
 
         Raises:
-            RouteError: The log is partitioned.
             RsmError, LedgerError: See there.
 
         """
-        if not isinstance(self.writer, PlainLogWriter):
-            raise RouteError(f"log {self.writer.log}: it is partitioned, batches of writers go to others")
         return await self.writer.write_marked(mark, payloads, keys=keys, owner=owner)
 
     @contextlib.contextmanager
@@ -255,7 +252,7 @@ class HeldLogs:
         """Append rows of a writer's batch, once; see `PlainLogWriter.write_marked`.
 
         Raises:
-            WrittenElsewhereError, ForeignWriterError, TooMuchWaitsError, RouteError: See there.
+            WrittenElsewhereError, ForeignWriterError, TooMuchWaitsError: See there.
             PlainLogError, NoSuchLogError: See `PlainLogWriter.write_marked`, `Logs.open_writer`.
             TimeoutError: It is not known whether they are in the log: send them again.
             RsmError, LedgerError: It cannot be done now.

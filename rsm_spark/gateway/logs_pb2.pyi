@@ -53,17 +53,21 @@ class PartitionsChanged(_message.Message):
     def __init__(self, partitions: _Optional[int] = ..., positions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WriteBatchRequest(_message.Message):
-    __slots__ = ("log", "writer", "kind", "checkpoint", "run", "batch", "part", "chunk", "row_count", "takes_over_from", "parts", "records")
+    __slots__ = ("log", "writer", "kind", "checkpoint", "run", "batch", "part", "chunk", "row_count", "takes_over_from", "parts", "records", "is_passing")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[WriteBatchRequest.Kind]
         CHUNK: _ClassVar[WriteBatchRequest.Kind]
         WHOLE: _ClassVar[WriteBatchRequest.Kind]
         END: _ClassVar[WriteBatchRequest.Kind]
+        BEGIN: _ClassVar[WriteBatchRequest.Kind]
+        FORGET: _ClassVar[WriteBatchRequest.Kind]
     KIND_UNSPECIFIED: WriteBatchRequest.Kind
     CHUNK: WriteBatchRequest.Kind
     WHOLE: WriteBatchRequest.Kind
     END: WriteBatchRequest.Kind
+    BEGIN: WriteBatchRequest.Kind
+    FORGET: WriteBatchRequest.Kind
     class Part(_message.Message):
         __slots__ = ("part", "chunks")
         PART_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +87,7 @@ class WriteBatchRequest(_message.Message):
     TAKES_OVER_FROM_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    IS_PASSING_FIELD_NUMBER: _ClassVar[int]
     log: str
     writer: str
     kind: WriteBatchRequest.Kind
@@ -95,7 +100,8 @@ class WriteBatchRequest(_message.Message):
     takes_over_from: str
     parts: _containers.RepeatedCompositeFieldContainer[WriteBatchRequest.Part]
     records: _containers.RepeatedCompositeFieldContainer[NewRecord]
-    def __init__(self, log: _Optional[str] = ..., writer: _Optional[str] = ..., kind: _Optional[_Union[WriteBatchRequest.Kind, str]] = ..., checkpoint: _Optional[str] = ..., run: _Optional[str] = ..., batch: _Optional[int] = ..., part: _Optional[int] = ..., chunk: _Optional[int] = ..., row_count: _Optional[int] = ..., takes_over_from: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[WriteBatchRequest.Part, _Mapping[str, object]]]] = ..., records: _Optional[_Iterable[_Union[NewRecord, _Mapping[str, object]]]] = ...) -> None: ...
+    is_passing: bool
+    def __init__(self, log: _Optional[str] = ..., writer: _Optional[str] = ..., kind: _Optional[_Union[WriteBatchRequest.Kind, str]] = ..., checkpoint: _Optional[str] = ..., run: _Optional[str] = ..., batch: _Optional[int] = ..., part: _Optional[int] = ..., chunk: _Optional[int] = ..., row_count: _Optional[int] = ..., takes_over_from: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[WriteBatchRequest.Part, _Mapping[str, object]]]] = ..., records: _Optional[_Iterable[_Union[NewRecord, _Mapping[str, object]]]] = ..., is_passing: bool = ...) -> None: ...
 
 class WriteBatchAnswer(_message.Message):
     __slots__ = ("status", "reason")
@@ -105,10 +111,12 @@ class WriteBatchAnswer(_message.Message):
         APPLIED: _ClassVar[WriteBatchAnswer.Status]
         DONE: _ClassVar[WriteBatchAnswer.Status]
         REFUSED: _ClassVar[WriteBatchAnswer.Status]
+        GONE: _ClassVar[WriteBatchAnswer.Status]
     STATUS_UNSPECIFIED: WriteBatchAnswer.Status
     APPLIED: WriteBatchAnswer.Status
     DONE: WriteBatchAnswer.Status
     REFUSED: WriteBatchAnswer.Status
+    GONE: WriteBatchAnswer.Status
     STATUS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     status: WriteBatchAnswer.Status

@@ -36,7 +36,8 @@ async def _marked(call: GatewayCall) -> MarkedOutcome:
     keys = [record.key for record in body.records]
     mark = WriterMark(
         body.writer, MarkKind[body.kind.upper()], body.checkpoint, body.run, body.batch, body.part, body.chunk,
-        row_count=body.row_count, takes_over_from=body.takes_over_from, parts=tuple(body.parts),
+        row_count=body.row_count, is_passing=body.is_passing, takes_over_from=body.takes_over_from,
+        parts=tuple(body.parts),
     )  # fmt: skip
     reply = await call.state.held.write_marked(call.log, call.owner, mark, payloads, keys)
     match reply.status:
@@ -44,6 +45,8 @@ async def _marked(call: GatewayCall) -> MarkedOutcome:
             return MarkedOutcome("applied")
         case MarkedStatus.DONE:
             return MarkedOutcome("done")
+        case MarkedStatus.GONE:
+            return MarkedOutcome("gone", reply.reason)
     return MarkedOutcome("refused", reply.reason)
 
 

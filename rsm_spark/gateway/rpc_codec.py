@@ -44,11 +44,14 @@ _STATUSES = {
     "applied": pb.WriteBatchAnswer.APPLIED,
     "done": pb.WriteBatchAnswer.DONE,
     "refused": pb.WriteBatchAnswer.REFUSED,
+    "gone": pb.WriteBatchAnswer.GONE,
 }
 _KINDS = {
     pb.WriteBatchRequest.CHUNK: "chunk",
     pb.WriteBatchRequest.WHOLE: "whole",
     pb.WriteBatchRequest.END: "end",
+    pb.WriteBatchRequest.BEGIN: "begin",
+    pb.WriteBatchRequest.FORGET: "forget",
 }
 
 
@@ -126,6 +129,7 @@ def _decode_batch(text: bytes) -> RpcRequest:
         "takes_over_from": asked.takes_over_from,
         "parts": [(one.part, one.chunks) for one in asked.parts],
         "records": _new_records(asked.records),
+        "is_passing": asked.is_passing,
     }
     return RpcRequest(asked.log, body=_shaped(values, MarkedBody))
 

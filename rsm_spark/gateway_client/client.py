@@ -171,14 +171,14 @@ class LogGatewayClient:
         """Append rows of a writer's batch, once, however often they are sent; or end a batch that came in chunks.
 
         Args:
-            log: Its name, of a log without partitions.
-            mark: CHUNK, WHOLE or END; digest, payload and how rows may be repeated are not sent.
-            payloads: Of the records, 10,000 and 4 MB in all; none with END.
+            log: Its name, of a plain log or a partitioned one.
+            mark: Digest, payload and how rows may be repeated are not sent.
+            payloads: Of the records, 10,000 and 4 MB in all; none but with CHUNK and WHOLE.
             keys: One for each; None = without keys.
             timeout_s: How long it is sent again; None = as the client says.
 
         Returns:
-            APPLIED = it is in the log, DONE = it was before, REFUSED = with the reason.
+            APPLIED = it is in the log, DONE = it was before, REFUSED, GONE = with the reason.
 
         Raises:
             OutcomeUnknownError, GatewayUnavailableError: It was not answered in time: sending it again is safe.
@@ -198,6 +198,7 @@ class LogGatewayClient:
             mark.takes_over_from,
             list(mark.parts),
             [RecordBody(payload=payload, key=key) for payload, key in zip(payloads, given, strict=True)],
+            mark.is_passing,
         )
         patience_s = self._timeout_s if timeout_s is None else timeout_s
         request = GatewayRequest("POST", (log, "batches"), body=body)

@@ -64,7 +64,8 @@ class MarkedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     Attributes:
         writer: Its name; each principal has names of its own.
-        kind: A chunk of a part, all of a batch at once, or the end of a batch that came in chunks.
+        kind: A chunk of a part, all of a batch at once, or the end of a batch that came in chunks. Of a writer that is
+            passing also its beginning; and that a writer is to be forgotten.
         checkpoint: What counts the batches.
         run: One start of it; a later one takes over from an earlier one.
         batch: Number of the batch, rising.
@@ -74,11 +75,12 @@ class MarkedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         takes_over_from: Checkpoint whose place this one may take.
         parts: Of an end: number of each part, and of its chunks.
         records: Of a chunk, or of all of a batch: appended together.
+        is_passing: The writer must have begun, and is forgotten when its batch has ended.
 
     """
 
     writer: str
-    kind: Literal["chunk", "whole", "end"]
+    kind: Literal["chunk", "whole", "end", "begin", "forget"]
     checkpoint: str
     run: str
     batch: Annotated[int, Meta(ge=0, lt=2**62)]
@@ -88,6 +90,7 @@ class MarkedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     takes_over_from: str = ""
     parts: Annotated[list[tuple[int, int]], Meta(max_length=PARTS_MAX)] = []
     records: Annotated[list[RecordBody], Meta(max_length=BATCH_MAX)] = []
+    is_passing: bool = False
 
 
 class RawQuery(msgspec.Struct, frozen=True):
@@ -162,12 +165,12 @@ class MarkedOutcome(msgspec.Struct, frozen=True):
     """Outcome of what a writer has sent: it is in the log now, or was before, or is refused.
 
     Attributes:
-        status: The same.
-        reason: Why it is refused.
+        status: The same; gone = there is no such writer, which must have begun: its batch has ended.
+        reason: Why it is refused, or gone.
 
     """
 
-    status: Literal["applied", "done", "refused"]
+    status: Literal["applied", "done", "refused", "gone"]
     reason: str = ""
 
 

@@ -254,6 +254,20 @@ class BlockingPartitionedLogWriter(BlockingPartitionedWriterBase):
             self.asynchronous.produce(source, payloads, partition=partition, partition_count=partition_count, keys=keys)
         )
 
+    def write_marked(
+        self,
+        mark: WriterMark,
+        payloads: Sequence[bytes] = (),
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        owner: str = "",
+    ) -> MarkedReply:
+        """Append rows of a writer's batch to the partitions of their keys, once, however often they are sent.
+
+        See `PartitionedLogWriter.write_marked`.
+        """
+        return self.thread.run(self.asynchronous.write_marked(mark, payloads, keys=keys, owner=owner))
+
     def drain(self) -> None:
         """Wait until little enough waits to go on appending. See `PartitionedLogWriter.drain`."""
         self.thread.run(self.asynchronous.drain())

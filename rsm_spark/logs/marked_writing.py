@@ -41,23 +41,16 @@ class MarkedWriting:
         self._log = log
         self._driver = driver
         self._append = append
-        # Of writers that have something on its way; nobody else holds a lane.
-        self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._lanes = WriterLanes()
 
     async def write(
         self, mark: WriterMark, payloads: Sequence[bytes], keys: Sequence[bytes | None], owner: str
     ) -> MarkedReply:
         """Do what a mark says; see `PlainLogWriter.write_marked`."""
-        if payloads and mark.kind not in (MarkKind.CHUNK, MarkKind.WHOLE):
-            raise PlainLogError(f"log {self._log}: a mark of kind {mark.kind.name} takes no records")
-        if mark.kind is MarkKind.CHUNK and not payloads:
-            raise PlainLogError(f"log {self._log}: a chunk has one record at least")
-        name = _prefix(owner) + mark.writer
-        row_count = mark.row_count if mark.kind is MarkKind.END else len(payloads)
         mark = msgspec.structs.replace(
-            mark, writer=name, digest=digest_of(pack((keys, payloads))), row_count=row_count, payload=b"",
-            is_repeatable=False, is_call=False,
-        )  # fmt: skip
+            checked_mark(self._log, mark, payloads, owner), digest=digest_of(pack((keys, payloads)))
+        )
+        name = mark.writer
         async with self._lane(name):
             table = self._table()
             judged = table.judge(mark)
@@ -65,7 +58,7 @@ class MarkedWriting:
                 return MarkedReply(MarkedStatus.DONE)
             reason = judged.reason
             if judged.standing is MarkVerdict.APPLY:
-                reason = "" if mark.kind is MarkKind.FORGET else _no_room(table, name, owner, judged.records)
+                reason = "" if mark.kind is MarkKind.FORGET else no_room(table, name, owner, judged.records)
                 if not reason:
                     await self._append(payloads, keys, judged.records)
                     return MarkedReply(MarkedStatus.APPLIED)
@@ -116,18 +109,57 @@ class MarkedWriting:
         await self._driver.check()
 
     def _table(self) -> WriterTable:
-        driver = self._driver
-        if driver.refusal is not None:
-            raise driver.refusal
-        if driver.writers is None:
-            raise PlainLogError(f"log {self._log}: it has no producers: open_writer(log, producers=True)")
-        return driver.writers
+        return writers_of(self._log, self._driver)
 
     def _lane(self, name: str) -> asyncio.Lock:
+        return self._lanes.of(name)
+
+
+class WriterLanes:
+    """Lanes of writers that have something on its way: of one writer one thing goes after another."""
+
+    def __init__(self) -> None:
+        # Nobody else holds a lane.
+        self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, name: str) -> asyncio.Lock:
+        """Return the lane of a writer."""
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._lanes[name] = asyncio.Lock()
         return lane
+
+
+def writers_of(log: str, driver: WriterDriver) -> WriterTable:
+    """Return the writers of batches that a log remembers, as of what its writer has composed.
+
+    Raises:
+        NotLeaderError: The log's writer is over.
+        PlainLogError: The log was opened without producers.
+
+    """
+    if driver.refusal is not None:
+        raise driver.refusal
+    if driver.writers is None:
+        raise PlainLogError(f"log {log}: it has no producers: open_writer(log, producers=True)")
+    return driver.writers
+
+
+def checked_mark(log: str, mark: WriterMark, payloads: Sequence[bytes], owner: str) -> WriterMark:
+    """Return a mark as a log takes it: of the owner's writer, for rows that are never written twice.
+
+    Raises:
+        PlainLogError: It has records that it cannot have, or none where it must.
+
+    """
+    if payloads and mark.kind not in (MarkKind.CHUNK, MarkKind.WHOLE):
+        raise PlainLogError(f"log {log}: a mark of kind {mark.kind.name} takes no records")
+    if mark.kind is MarkKind.CHUNK and not payloads:
+        raise PlainLogError(f"log {log}: a chunk has one record at least")
+    row_count = mark.row_count if mark.kind is MarkKind.END else len(payloads)
+    return msgspec.structs.replace(
+        mark, writer=_prefix(owner) + mark.writer, row_count=row_count, payload=b"", is_repeatable=False, is_call=False
+    )
 
 
 def _prefix(owner: str) -> str:
@@ -135,7 +167,7 @@ def _prefix(owner: str) -> str:
     return f"{quote(owner, safe='')}/" if owner else ""
 
 
-def _no_room(table: WriterTable, name: str, owner: str, records: Sequence[WriterRecord]) -> str:
+def no_room(table: WriterTable, name: str, owner: str, records: Sequence[WriterRecord]) -> str:
     """Return why the log cannot remember more; "" = it can."""
     grows = len(pack(records))
     whose = _prefix(owner)

@@ -5,7 +5,7 @@ that all it has appended is confirmed, ends the present generation in the layout
 `rsm_spark.core.partition_layout`. What is appended meanwhile waits, and goes where the new layout says.
 """
 
-# Longer than 400 lines: what is appended, and the growth that it waits for, are one object.
+# Longer than 400 lines: what is appended, in four ways, and the growth that it waits for, are one object.
 
 from __future__ import annotations
 
@@ -29,10 +29,20 @@ from rsm_spark.core.partition_layout import (
 )
 from rsm_spark.core.plain_log import LogEndedError, PlainLogError
 from rsm_spark.core.producers import PartitionsChangedError, ProducerError, RecordSource
+from rsm_spark.core.writer_marks import MarkedReply, WriterMark
 from rsm_spark.errors import LogError, NoSuchLogError, NotLeaderError, OutcomeUnknownError, RsmError
-from rsm_spark.log.admin_requests import AdminAnswer, AdminRequests, GrowRequest, Order
+from rsm_spark.log.admin_requests import (
+    AdminAnswer,
+    AdminRequests,
+    ForgetWriterRequest,
+    GrowRequest,
+    HandOverWriterRequest,
+    Order,
+    WritersRequest,
+)
 from rsm_spark.log.discovery import MemberKeeper
 from rsm_spark.log.layout_store import LayoutConflictError, LayoutStore
+from rsm_spark.logs.partitioned_marking import OpenPartitions, PartitionedMarking
 from rsm_spark.logs.record_writer import WAITING_BYTES_MAX, PlainLogWriter
 
 _LOGGER = logging.getLogger(__name__)
@@ -105,6 +115,7 @@ class PartitionedLogWriter:
         self._refusal: RsmError | LedgerError | None = None
         self._turn = 0  # Partition of the next record without a key.
         self._tasks: list[asyncio.Task[None]] = []
+        self._marking = PartitionedMarking(layouts.log, self._opened, self._look, self._end)
 
     # ---- life
 
@@ -138,6 +149,8 @@ class PartitionedLogWriter:
 
         """
         opened = await self._open_each(held[0])
+        for part in opened:
+            part.become_partition()
         try:
             await self._layouts.check_held(held)
         except BaseException:
@@ -337,11 +350,7 @@ class PartitionedLogWriter:
         """
         self._check_keys(partition, partition_count, keys or ())
         while True:
-            while self._waiting is not None:
-                async with self._changing:
-                    pass
-            if self._refusal is not None:
-                raise self._refusal
+            await self._opened()
             count = self.partition_count
             if partition >= count:
                 raise PartitionsChangedError(self._changed_text(count), count, [])
@@ -384,6 +393,69 @@ class PartitionedLogWriter:
 
     def _changed_text(self, count: int) -> str:
         return f"log {self.log}: it has {count} partitions: send what is not in it by that number"
+
+    async def _opened(self) -> OpenPartitions:
+        """Return the partitions when the log does not grow; until the next await nothing changes.
+
+        Raises:
+            RsmError, LedgerError: This writer is over.
+
+        """
+        while self._waiting is not None:
+            async with self._changing:
+                pass
+        if self._refusal is not None:
+            raise self._refusal
+        assert self._held is not None
+        return OpenPartitions(self._parts, [one.partition_count for one in self._held[0].generations])
+
+    async def _look(self) -> None:
+        """Return if no other writer can have appended anything before this call.
+
+        Raises:
+            NotLeaderError: Another one has claimed the layout.
+            MetadataError: Nobody can say; the same call may succeed later.
+
+        """
+        await self._opened()
+        assert self._held is not None
+        await self._layouts.check_held(self._held)
+
+    # ---- writers of batches
+
+    async def write_marked(
+        self,
+        mark: WriterMark,
+        payloads: Sequence[bytes] = (),
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        owner: str = "",
+    ) -> MarkedReply:
+        """Append rows of a writer's batch to the partitions of their keys, once, however often they are sent.
+
+        Rows of a chunk that go to one partition are in it together, or none of them is; those of several partitions
+        come there one by one. A batch has ended when all of it is in the log, whatever partitions that is in.
+
+        Args:
+            mark: Which part of which batch it is; see `PlainLogWriter.write_marked`.
+            payloads: Of the records, 4 MB in all; none but for CHUNK and WHOLE.
+            keys: One for each; None = without keys: such rows of a chunk go to one partition together.
+            owner: Principal whose writer it is: the log knows it as `owner/writer`. "" = a program's.
+
+        Returns:
+            APPLIED = it is in the log; DONE = it was before; REFUSED, GONE = with the reason, and nothing is appended.
+
+        Raises:
+            LogEndedError, RecordTooLargeError: See there.
+            NotLeaderError, OutcomeUnknownError: This writer is over: send it again, to the next one.
+            PlainLogError: There are too many; too much waits; or the log was opened without producers.
+            MetadataError: Ask again.
+
+        """
+        given = (None,) * len(payloads) if keys is None else keys
+        marking = asyncio.get_running_loop().create_task(self._marking.write(mark, payloads, given, owner))
+        marking.add_done_callback(_look_at)
+        return await asyncio.shield(marking)  # Who goes away does not let the next one in before this is in the log.
 
     async def drain(self) -> None:
         """Wait until little enough waits to go on appending.
@@ -507,9 +579,17 @@ class PartitionedLogWriter:
 
     async def _obey(self, order: Order) -> AdminAnswer:
         by = self._keeper.member.replica_id
-        if not isinstance(order, GrowRequest):
-            return AdminAnswer(by, refusal="a partitioned log can be told to grow, and no more: name a partition")
         try:
+            if isinstance(order, WritersRequest):
+                return AdminAnswer(by, outcome=await self._marking.described(order.writer, order.after))
+            if isinstance(order, ForgetWriterRequest):
+                return AdminAnswer(by, outcome={"writer": await self._marking.forget(order.writer)})
+            if isinstance(order, HandOverWriterRequest):
+                given = await self._marking.hand_over(order.writer, order.checkpoint)
+                return AdminAnswer(by, outcome={"writer": given})
+            if not isinstance(order, GrowRequest):
+                refusal = "a partitioned log can be told to grow, and knows writers of batches: name a partition"
+                return AdminAnswer(by, refusal=refusal)
             if order.partitions != self.partition_count:  # Else an earlier order was carried out, and not answered.
                 await self.grow(order.partitions)
         except RsmError as error:
@@ -581,6 +661,12 @@ class PartitionedLogWriter:
         else:
             with contextlib.suppress(Exception):
                 await self.abort()
+
+
+def _look_at(task: asyncio.Task[MarkedReply]) -> None:
+    """Look at how a mark fared: who sent it may have gone."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _fail(place: asyncio.Future[PartitionPosition], error: BaseException) -> None:

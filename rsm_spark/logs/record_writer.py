@@ -1,5 +1,7 @@
 """The writing end of a plain log."""
 
+# Longer than 400 lines: all that one writer takes: a program's records, producers', and those of writers of batches.
+
 from __future__ import annotations
 
 import asyncio
@@ -14,9 +16,10 @@ from rsm_spark.core.producer_intake import ProducerVerdict
 from rsm_spark.core.producers import ProducedRange, ProducerError, RecordSource, TooManyProducersError
 from rsm_spark.core.trimming import TrimPlan
 from rsm_spark.core.writer_marks import MarkedReply, WriterMark
+from rsm_spark.core.writers import WriterTable
 from rsm_spark.log.discovery import MemberKeeper
 from rsm_spark.logs.context import LogContext
-from rsm_spark.logs.marked_writing import MarkedWriting
+from rsm_spark.logs.marked_writing import MarkedWriting, writers_of
 from rsm_spark.logs.writing import WriterDriver
 
 WAITING_BYTES_MAX = 64 * 1024 * 1024
@@ -40,9 +43,7 @@ class PlainLogWriter:
         self._context = context
         self._driver = driver
         self._keeper = keeper
-        self._marked = driver.upkeep.marked = MarkedWriting(
-            context.log, driver, lambda payloads, keys, marks: self._append(payloads, keys, None, None, marks)
-        )
+        self._marked = driver.upkeep.marked = MarkedWriting(context.log, driver, self.append_marked)
         self._make_ticket = asyncio.get_running_loop().create_future
         self._running = asyncio.get_running_loop().create_task(self._run())
         self._running.add_done_callback(_look_at)
@@ -235,6 +236,34 @@ class PlainLogWriter:
         marking = asyncio.get_running_loop().create_task(self._marked.write(mark, payloads, given, owner))
         marking.add_done_callback(_look_at)
         return await asyncio.shield(marking)  # Who goes away does not let the next one in before this is in the log.
+
+    def become_partition(self) -> None:
+        """Leave writers of batches to the partitioned log that this one is a partition of: operators ask that."""
+        self._driver.upkeep.marked = None
+
+    @property
+    def writers(self) -> WriterTable:
+        """Writers of batches that the log remembers, as of all that was appended so far.
+
+        Raises:
+            NotLeaderError: This writer is over.
+            PlainLogError: The log was opened without producers.
+
+        """
+        return writers_of(self.log, self._driver)
+
+    def append_marked(
+        self, payloads: Sequence[bytes], keys: Sequence[bytes | None], records: Sequence[WriterRecord]
+    ) -> asyncio.Future[int]:
+        """Append rows of a batch behind what is remembered of it; see `append_many`.
+
+        Args:
+            payloads: Of the rows; there may be none.
+            keys: One for each.
+            records: Of a writer, as it was judged: see `rsm_spark.core.writers`.
+
+        """
+        return self._append(payloads, keys, None, None, records)
 
     async def _refused(self, error: ProducerError) -> list[int]:
         """Refuse what a producer has sent, if no writer can have taken meanwhile what came before it.

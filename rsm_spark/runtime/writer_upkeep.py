@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from rsm_spark.core.batching import Composer
 from rsm_spark.core.writer_marks import NAME_CHARS_MAX
@@ -92,7 +92,17 @@ class WriterUpkeep:
             unsubscribe()
 
 
-def tell_writers(log: str, writers: WriterTable, name: str, after: str) -> dict[str, Any]:
+class KnownWriters(Protocol):
+    """Writers that a log remembers: the table of one log, or of all partitions of one."""
+
+    def names(self) -> list[str]: ...
+
+    def get(self, writer: str) -> WriterRow | None: ...
+
+    def parts(self, writer: str) -> dict[int, WriterRow]: ...
+
+
+def tell_writers(log: str, writers: KnownWriters, name: str, after: str) -> dict[str, Any]:
     """Return a writer with its parts, or all writers behind a name, `LISTED_MAX` at most.
 
     Raises:
@@ -117,7 +127,7 @@ def tell_writers(log: str, writers: WriterTable, name: str, after: str) -> dict[
     return {"writers": listed, "more": len(named) > LISTED_MAX}
 
 
-def own_row(log: str, writers: WriterTable, name: str) -> WriterRow:
+def own_row(log: str, writers: KnownWriters, name: str) -> WriterRow:
     """Return a writer's own row.
 
     Raises:
@@ -138,11 +148,21 @@ def checked_checkpoint(log: str, writers: WriterTable, name: str, checkpoint: st
 
     """
     own = own_row(log, writers, name)
+    check_checkpoint(log, name, own, checkpoint)
+    return own
+
+
+def check_checkpoint(log: str, name: str, own: WriterRow, checkpoint: str) -> None:
+    """Check whether a writer may be given to a checkpoint.
+
+    Raises:
+        RsmError: It is that checkpoint's; or the checkpoint's name is none.
+
+    """
     if not 0 < len(checkpoint) <= NAME_CHARS_MAX or not checkpoint.isprintable():
         raise RsmError(f"checkpoint {checkpoint[:40]!r}: its name has 1 to {NAME_CHARS_MAX} printable characters")
     if own.checkpoint == checkpoint:
         raise RsmError(f"writer {name!r} of log {log} is checkpoint {checkpoint!r}'s already")
-    return own
 
 
 def described_one(name: str, own: WriterRow) -> dict[str, Any]:

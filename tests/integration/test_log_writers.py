@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from ledger.dev import DevCluster
+from rsm_spark.cli.log_requests import place_order
 from rsm_spark.core.producers import RecordSource
-from rsm_spark.core.writer_marks import MarkedStatus, MarkKind, WriterMark
-from rsm_spark.errors import NotLeaderError
-from rsm_spark.logs import Logs, PlainLogError
+from rsm_spark.core.writer_marks import MarkedReply, MarkedStatus, MarkKind, WriterMark
+from rsm_spark.errors import NotLeaderError, RsmError
+from rsm_spark.log.admin_requests import ForgetWriterRequest, HandOverWriterRequest, Order, WritersRequest
+from rsm_spark.logs import Logs, PartitionedLogWriter, PlainLogError
 from rsm_spark.runtime.settings import ReplicaSettings
 
 pytestmark = pytest.mark.asyncio
@@ -96,3 +100,52 @@ async def test_operators_see_writers_forget_them_and_hand_them_over(cluster: Dev
             assert again.status is MarkedStatus.APPLIED
         async with await logs.open_writer(log) as last:
             assert (await last.write_marked(_chunk(2, 0), [b"a", b"b"], owner="ann/o")).status is MarkedStatus.DONE
+
+
+async def test_a_batch_of_a_partitioned_log_is_there_once_over_a_growth_and_another_writer(
+    cluster: DevCluster, unique_name: str
+) -> None:
+    log = unique_name
+    rows = [(b"k%d" % number, b"%d" % number) for number in range(40)]
+
+    async def write(writer: PartitionedLogWriter, mark: WriterMark, payloads: Sequence[bytes] = ()) -> MarkedReply:
+        keys = [key for key, payload in rows if payload in payloads]
+        return await writer.write_marked(mark, payloads, keys=keys, owner="ann")
+
+    async def order(log: str, order: Order) -> dict[str, Any]:
+        return await place_order(log, order, 30.0, cluster.metadata_uri, "/rsm")
+
+    def payloads(chunk: int) -> list[bytes]:
+        return [payload for _, payload in rows[chunk * 10 : chunk * 10 + 10]]
+
+    async with await Logs.connect(cluster.metadata_uri, settings=_ROLLING) as logs:
+        await logs.create(log, partitions=2)
+        before = await logs.open_partitioned_writer(log, producers=True)
+        sent = [write(before, _chunk(chunk, 0), payloads(chunk)) for chunk in range(3)]
+        growing = asyncio.get_running_loop().create_task(before.grow(3))
+        assert {one.status for one in await asyncio.gather(*sent)} == {MarkedStatus.APPLIED}
+        await growing
+        after = await logs.open_partitioned_writer(log, producers=True)
+        with pytest.raises(NotLeaderError):
+            await write(before, _chunk(3, 0), payloads(3))
+        await after.grow(5)
+        for chunk in range(4):
+            found = await write(after, _chunk(chunk, 0, run="r2"), payloads(chunk))
+            assert found.status is (MarkedStatus.DONE if chunk < 3 else MarkedStatus.APPLIED)
+        other = await write(after, _chunk(0, 0, run="r2"), [*payloads(0)[:-1], b"39"])
+        assert "with other rows" in other.reason
+        named = [(chunk, 1) for chunk in range(4)]
+        assert (await write(after, _end(*named[:3], run="r2"))).status is MarkedStatus.REFUSED
+        told = await order(log, WritersRequest("ann/job"))
+        assert [one["row_count"] for one in told["writer"]["parts"]] == [10, 10, 10, 10]
+        assert (await write(after, _end(*named, run="r2"))).status is MarkedStatus.APPLIED
+        assert (await write(after, _chunk(7, 0, run="r2"), payloads(0))).status is MarkedStatus.DONE
+        given = await order(log, HandOverWriterRequest("ann/job", "d"))
+        assert given["writer"]["is_ended"]
+        await order(log, ForgetWriterRequest("ann/job"))
+        assert (await order(log, WritersRequest()))["writers"] == []
+        with pytest.raises(RsmError, match="knows writers"):
+            await order(f"{log}.p0", WritersRequest())
+        await after.close()
+        async with await logs.partitioned_reader(log, follow=False) as reader:
+            assert sorted([(record.key, record.payload) async for record in reader]) == sorted(rows)

@@ -12,7 +12,6 @@ from ledger.errors import LedgerError
 from ledger.testing.hosts import SimHost
 from ledger.testing.simulation import Simulation
 from rsm_spark.core.producers import ProducerError, RecordSource
-from rsm_spark.core.writer_marks import MarkedStatus, MarkKind, WriterMark
 from rsm_spark.errors import (
     CorruptLogError,
     ForkedLogError,
@@ -26,6 +25,7 @@ from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.testing.cluster import LOG
 from rsm_spark.testing.ledger_twin import TwinClient
 from rsm_spark.testing.ledger_world import LedgerWorld
+from tests.sim.batch_runs import BatchRuns
 from tests.sim.log_truth import LogTruth, ReaderRun
 
 _WRITERS = 3
@@ -46,7 +46,7 @@ class LogCluster:
         truth: What they have said and seen.
         writers: Those that are open, by host name: producers call them.
         produced: Batches of producers that were acknowledged.
-        batched: Ends of writers' batches that were acknowledged.
+        batches: Writers of batches.
         is_over: Writers stop.
 
     """
@@ -61,19 +61,17 @@ class LogCluster:
         self.snapshots: dict[str, object] = {}
         self.writers: dict[str, PlainLogWriter] = {}
         self.produced = 0
-        self.batched = 0
-        # Of each host the next batch, as a checkpoint has it: it outlives the host's crashes.
-        self._checkpoints: dict[str, int] = {}
         self.is_over = False
         self.writers_opened = 0
         self.truncations = 0
         self._rng = simulation.random("cluster")
         self._boots = 0
+        self.batches = BatchRuns(self, _plain_row, self._rng)
         writers = [simulation.host(f"writer-{i}", self._write) for i in range(_WRITERS)]
         readers = [simulation.host(f"reader-{i}", self._read) for i in range(_READERS)]
         readers += [simulation.host("subscriber-0", self._subscribe), simulation.host("subscriber-1", self._subscribe)]
         producers = [simulation.host(f"producer-{i}", self._produce) for i in range(_PRODUCERS)]
-        batchers = [simulation.host(f"batch-{i}", self._write_batches) for i in range(_BATCHERS)]
+        batchers = [simulation.host(f"batch-{i}", self.batches.write) for i in range(_BATCHERS)]
         self.hosts = writers + readers + producers + batchers
         for host in self.hosts:
             host.on_exit.append(self._on_exit)
@@ -235,64 +233,6 @@ class LogCluster:
             waiting.pop(0)
             self.produced += 1
 
-    # ---- writers of batches
-
-    async def _write_batches(self, host: SimHost) -> None:
-        """Be the driver of a query: each batch is run until its end is acknowledged, some are run again after that."""
-        rng = random.Random(self._rng.random())
-        while not self.is_over:
-            batch, run = self._checkpoints.setdefault(host.name, 0), f"{rng.getrandbits(32):08x}"
-            if await self._run_batch(host.name, run, batch, rng) and rng.random() < 0.8:
-                self._checkpoints[host.name] = batch + 1
-            await asyncio.sleep(rng.choice((0.0, 0.05, 0.5)))
-
-    async def _run_batch(self, writer: str, run: str, batch: int, rng: random.Random) -> bool:
-        """Send the chunks of all parts, then the end; return whether that was acknowledged."""
-        draw = random.Random(f"{writer}.{batch}")  # The same rows at each run.
-        parts = {part: draw.randrange(1, 4) for part in range(draw.randrange(1, 4))}
-        rows = {
-            (part, chunk): [f"{writer} {batch} {part} {chunk} {row}".encode() for row in range(draw.randrange(1, 3))]
-            for part, chunks in parts.items()
-            for chunk in range(chunks)
-        }
-
-        def mark(kind: MarkKind, part: int = 0, chunk: int = 0) -> WriterMark:
-            named = tuple(parts.items()) if kind is MarkKind.END else ()
-            return WriterMark(writer, kind, "checkpoint", run, batch, part, chunk, parts=named)
-
-        async def send_part(part: int) -> bool:
-            sent = [await self._send_mark(mark(MarkKind.CHUNK, part, chunk), rows[part, chunk], rng)
-                    for chunk in range(parts[part])]  # fmt: skip
-            return all(sent)
-
-        if not all(await asyncio.gather(*map(send_part, parts))):
-            return False
-        if not await self._send_mark(mark(MarkKind.END), [], rng):
-            return False
-        self.truth.ended.update(row for some in rows.values() for row in some)
-        self.batched += 1
-        return True
-
-    async def _send_mark(self, mark: WriterMark, payloads: list[bytes], rng: random.Random) -> bool:
-        """Send it to writers of the log until one has answered; some answers are lost."""
-        while not self.is_over:
-            open_ones = sorted(self.writers)
-            try:
-                if open_ones:
-                    async with asyncio.timeout(_PATIENCE_S):
-                        reply = await self.writers[rng.choice(open_ones)].write_marked(mark, payloads)
-                    if reply.status in (MarkedStatus.APPLIED, MarkedStatus.DONE):
-                        if rng.random() > 0.2:
-                            return True
-                    elif "was taken over from" in reply.reason:
-                        return False  # An earlier life of this host is still on its way.
-                    else:
-                        self.truth.fail("batch-known", reply.reason)
-            except (RsmError, LedgerError, TimeoutError):
-                pass
-            await asyncio.sleep(rng.choice((0.01, 0.3)))
-        return False
-
     # ---- readers
 
     async def _read(self, host: SimHost) -> None:
@@ -352,6 +292,10 @@ class _Shown:
     @property
     def phase(self) -> str:
         return str(self._driver.protocol.phase)  # type: ignore[attr-defined]
+
+
+def _plain_row(writer: str, *at: int) -> tuple[bytes | None, bytes]:
+    return None, " ".join([writer, *map(str, at)]).encode()
 
 
 async def final_records(cluster: LogCluster) -> tuple[list[object], int]:

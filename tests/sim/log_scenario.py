@@ -84,7 +84,7 @@ class LogScenario:
 
     def own_counts(self) -> dict[str, int]:
         truth = self.cluster.truth
-        return {"seen": len(truth.seen), "produced": self.cluster.produced, "batched": self.cluster.batched}
+        return {"seen": len(truth.seen), "produced": self.cluster.produced, "batched": self.cluster.batches.batched}
 
     def tell(self, what: str) -> None:
         self.story.append(f"{self.simulation.loop.time():8.3f} {what}")

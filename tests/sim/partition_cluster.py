@@ -33,6 +33,7 @@ from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.testing.cluster import LOG
 from rsm_spark.testing.ledger_twin import TwinClient
 from rsm_spark.testing.ledger_world import LedgerWorld
+from tests.sim.batch_runs import BatchRuns
 from tests.sim.log_cluster import _Shown
 from tests.sim.partition_truth import PartitionedRun, PartitionTruth
 
@@ -41,6 +42,7 @@ _KEYS = 5
 _WRITERS = 2
 _PRODUCERS = 2
 _MEMBERS = 2
+_BATCHERS = 2
 _PATIENCE_S = 3.0
 """A producer waits so long for an answer before it sends a record again."""
 
@@ -54,6 +56,7 @@ class PartitionCluster:
         replicas: What the nemesis asks for the phase of a take-over, by host name.
         writers: Those that are open, by host name: producers call them.
         produced: Batches of producers that were acknowledged.
+        batches: Writers of batches.
         truth: What they have said and seen.
         is_over: Writers stop.
 
@@ -67,9 +70,10 @@ class PartitionCluster:
         *,
         has_producers: bool = False,
         has_members: bool = False,
+        has_batches: bool = False,
     ) -> None:
         self.simulation = simulation
-        self._has_producers = has_producers
+        self._has_producers = has_producers or has_batches
         self.world = world
         self.settings = settings
         self.truth = PartitionTruth()
@@ -88,6 +92,9 @@ class PartitionCluster:
         self.hosts += [simulation.host("reader-1", self._read), simulation.host("subscriber", self._subscribe)]
         if has_producers:
             self.hosts += [simulation.host(f"producer-{i}", self._produce) for i in range(_PRODUCERS)]
+        self.batches = BatchRuns(self, _keyed_row, self._rng)
+        if has_batches:
+            self.hosts += [simulation.host(f"batch-{i}", self.batches.write) for i in range(_BATCHERS)]
         if has_members:
             self.hosts += [simulation.host(f"member-{i}", partial(self._share, i)) for i in range(_MEMBERS)]
         for host in self.hosts:
@@ -336,6 +343,12 @@ class PartitionCluster:
         finally:
             with contextlib.suppress(LedgerError, RsmError):
                 await reader.close()
+
+
+def _keyed_row(writer: str, batch: int, part: int, chunk: int, row: int) -> tuple[bytes | None, bytes]:
+    """Return a row of one of two keys of the part, whose number is that of its place in the batches."""
+    key = f"{writer}.{part}.{(chunk + row) % 2}".encode()
+    return key, b"%b:%d" % (key, batch * 10_000 + chunk * 100 + row + 1)
 
 
 class ProducerLanes:

@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from rsm_spark.core import partition_layout
+from rsm_spark.core.batch_pieces import BatchStep, ChunkRows, PartitionedWriters
 from rsm_spark.core.partition_layout import KeyOrder, PartitionLayout
 from rsm_spark.core.producers import PartitionsChangedError
+from rsm_spark.core.writer_marks import MarkedReply, MarkedStatus, WriterMark
+from rsm_spark.core.writers import MarkVerdict, WriterRow
 from rsm_spark.log.layout_store import LayoutStore
+from rsm_spark.logs.marked_writing import WriterLanes
+from rsm_spark.logs.partitioned_marking import PartitionedMarking
 from rsm_spark.logs.partitioned_reader import PartitionedLogReader
 from rsm_spark.logs.partitioned_writer import PartitionedLogWriter
 from rsm_spark.logs.shared_subscription import SharedSubscription
@@ -132,3 +137,74 @@ def does_not_wait_for_the_other_readers_of_its_subscription(patch: pytest.Monkey
         await asyncio.sleep(0)
 
     patch.setattr(SharedSubscription, "look", blind)
+
+
+def looks_for_pieces_by_the_present_layout_alone(patch: pytest.MonkeyPatch) -> None:
+    """Append again what was appended of a chunk before the log grew."""
+    found = PartitionedWriters._found
+
+    def found_now(self: PartitionedWriters, writer: str, part: int, generation: int, own: WriterRow) -> Any:
+        return found(self, writer, part, generation, own) if generation == len(self._counts) - 1 else {}
+
+    patch.setattr(PartitionedWriters, "_found", found_now)
+
+
+def takes_a_chunk_for_appended_when_one_piece_of_it_is(patch: pytest.MonkeyPatch) -> None:
+    """Lose the pieces that other partitions did not take when somebody died."""
+    chunk_step = PartitionedWriters._chunk_step
+
+    def hasty(self: PartitionedWriters, mark: WriterMark, rows: ChunkRows, own: WriterRow) -> BatchStep:
+        part = self.parts(mark.writer).get(mark.part)
+        if part is not None and part.chunks > mark.chunk:
+            return BatchStep(MarkVerdict.DONE)
+        return chunk_step(self, mark, rows, own)
+
+    patch.setattr(PartitionedWriters, "_chunk_step", hasty)
+
+
+def answers_a_chunk_when_one_step_of_it_is_done(patch: pytest.MonkeyPatch) -> None:
+    """Say that a chunk is in the log when its writer's row is, and its rows may not be."""
+    append = PartitionedMarking._append
+
+    class Answered(Exception):
+        """Leaves the loop."""
+
+    async def once(self: PartitionedMarking, *step: Any) -> None:
+        await append(self, *step)
+        raise Answered
+
+    write = PartitionedMarking.write
+
+    async def hasty(self: PartitionedMarking, *sent: Any) -> MarkedReply:
+        try:
+            return await write(self, *sent)
+        except Answered:
+            return MarkedReply(MarkedStatus.APPLIED)
+
+    patch.setattr(PartitionedMarking, "_append", once)
+    patch.setattr(PartitionedMarking, "write", hasty)
+
+
+def judges_a_chunk_while_its_pieces_are_on_their_way(patch: pytest.MonkeyPatch) -> None:
+    """Take what was sent and is not confirmed for appended."""
+    patch.setattr(WriterLanes, "of", lambda _self, _name: asyncio.Lock())
+
+
+def refuses_a_batch_by_tables_that_may_be_old(patch: pytest.MonkeyPatch) -> None:
+    """Refuse the end of a batch although another writer of the log may have taken its chunks."""
+
+    async def look(_: PartitionedLogWriter) -> None:
+        pass
+
+    patch.setattr(PartitionedLogWriter, "_look", look)
+
+
+def marks_a_batch_and_appends_its_rows_without_a_mark(patch: pytest.MonkeyPatch) -> None:
+    """Forget which pieces are in the log."""
+    pieces = PartitionedWriters._pieces
+
+    def bare(self: PartitionedWriters, *chunk: Any) -> Any:
+        for piece in pieces(self, *chunk):
+            yield piece._replace(records=())
+
+    patch.setattr(PartitionedWriters, "_pieces", bare)

@@ -38,6 +38,7 @@ class PartitionScenario(LogScenario):
             "growths": truth.growths,
             "shared": truth.shared,
             "produced": self.cluster.produced,
+            "batched": self.cluster.batches.batched,
         }
 
 
@@ -53,6 +54,18 @@ class SharedScenario(PartitionScenario):
 
     def make_cluster(self, settings: ReplicaSettings) -> PartitionCluster:
         return PartitionCluster(self.simulation, self.world, settings, has_members=True)
+
+
+class BatchedScenario(PartitionScenario):
+    """One seed's world, in which writers write batches, beside programs that append."""
+
+    def make_cluster(self, settings: ReplicaSettings) -> PartitionCluster:
+        return PartitionCluster(self.simulation, self.world, settings, has_batches=True)
+
+
+def run_batched_seed(seed: int, trouble_s: float = TROUBLE_S) -> PartitionOutcome:
+    """Run one seed of a log with writers of batches."""
+    return played(BatchedScenario(seed, trouble_s, AS_DRAWN, AS_DRAWN), PartitionOutcome(seed))
 
 
 def run_shared_seed(seed: int, trouble_s: float = TROUBLE_S) -> PartitionOutcome:

@@ -4,6 +4,8 @@
 * `one-place`    a record lies in one partition
 * `shared-order` the readers that share a subscription get the records of a key in that order, whichever gets them;
                  what a reader has not processed may come again to itself, not behind what another one has got
+* `batch-once`   all rows of a writer's batch are in the log once its end was acknowledged
+* `batch-known`  a writer that runs a batch again with the same rows is never refused
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ class PartitionTruth:
     Attributes:
         parts: What is true of each partition.
         acked: Acknowledged payloads, and where.
+        ended: Rows of batches whose end was acknowledged.
         on_broken: Called with an error before it is raised: code under test may well swallow it.
 
     """
@@ -45,6 +48,7 @@ class PartitionTruth:
         self.acked: dict[bytes, PartitionPosition] = {}
         self.denied: set[bytes] = set()
         self.on_broken: Callable[[BrokenInvariantError], None] = lambda _error: None
+        self.ended: set[bytes] = set()
         self.growths = 0
         self.shared = 0
         self._places: dict[bytes, int] = {}
@@ -125,3 +129,18 @@ class PartitionTruth:
             by_partition.setdefault(record.partition, []).append(LogRecord(*record[1:]))
         for partition, records in by_partition.items():
             self.part(partition).judge(records, trimmed[partition])
+        self._judge_batches(final, is_trimmed=any(trimmed.values()))
+
+    def _judge_batches(self, final: list[PartitionRecord], *, is_trimmed: bool) -> None:
+        """Look for rows of ended batches that are nowhere: in a trimmed log for those between others of their key."""
+        found: dict[bytes, dict[int, int]] = {}
+        for record in final:
+            key, _, number = record.payload.partition(b":")
+            found.setdefault(key, {})[int(number)] = record.partition
+        for payload in sorted(self.ended - self._places.keys()):
+            key, _, number = payload.partition(b":")
+            there = found.get(key, {})
+            before = [partition for one, partition in there.items() if one < int(number)]
+            behind = [partition for one, partition in there.items() if one > int(number)]
+            if not is_trimmed or set(before) & set(behind):
+                self.fail("batch-once", f"the end of {payload!r} was acknowledged, it is not in the log")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.sim import partition_plants as plants
-from tests.sim.partition_scenario import run_partition_seed, run_produced_seed, run_shared_seed
+from tests.sim.partition_scenario import run_batched_seed, run_partition_seed, run_produced_seed, run_shared_seed
 from tests.sim.planted_bugs import find
 
 _TROUBLE_S = 15.0
@@ -24,6 +24,7 @@ class _Hunt(NamedTuple):
         known: The seed that has found it before.
         has_producers: Whether producers append, too.
         is_shared: Whether readers share a subscription.
+        has_batches: Whether writers write batches.
 
     """
 
@@ -31,6 +32,7 @@ class _Hunt(NamedTuple):
     known: int = 0
     has_producers: bool = False
     is_shared: bool = False
+    has_batches: bool = False
 
 
 HUNTS: dict[Plant, _Hunt] = {
@@ -45,6 +47,12 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.does_not_look_whether_its_claim_stands: _Hunt("key-order", known=12),
     plants.says_that_the_log_has_grown_and_does_not_look_what_is_in_it: _Hunt("one-place", has_producers=True, known=1),
     plants.does_not_wait_for_the_other_readers_of_its_subscription: _Hunt("shared-order", known=5, is_shared=True),
+    plants.looks_for_pieces_by_the_present_layout_alone: _Hunt(has_batches=True),
+    plants.takes_a_chunk_for_appended_when_one_piece_of_it_is: _Hunt(has_batches=True, known=1),
+    plants.answers_a_chunk_when_one_step_of_it_is_done: _Hunt(has_batches=True),
+    plants.judges_a_chunk_while_its_pieces_are_on_their_way: _Hunt(has_batches=True, known=3),
+    plants.refuses_a_batch_by_tables_that_may_be_old: _Hunt("batch-known", has_batches=True, known=2),
+    plants.marks_a_batch_and_appends_its_rows_without_a_mark: _Hunt(has_batches=True),
 }
 
 
@@ -54,4 +62,5 @@ def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -
     hunt = HUNTS[plant]
     plant(monkeypatch)
     run = run_produced_seed if hunt.has_producers else run_shared_seed if hunt.is_shared else run_partition_seed
+    run = run_batched_seed if hunt.has_batches else run
     find(lambda seed: run(seed, _TROUBLE_S), 40, known=hunt.known, name=hunt.name)

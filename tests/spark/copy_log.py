@@ -2,7 +2,8 @@
 
 python copy_log.py FORMAT FOLDER RECORDS_PER_BATCH OPTION=VALUE…
 
-A service is that of the log `copied-FOLDER`; each record has a row of its own there. Its FORMAT is a kind of rows.
+A service is that of the log `copied-FOLDER`; each record has a row of its own there. Its FORMAT is a kind of rows, or
+`partitions`, a log that has some. Options of the sink begin with `sink.`, the others are the source's.
 """
 
 from __future__ import annotations
@@ -18,24 +19,29 @@ ROWS = {
     # A put: the msgpack array of 1, the key and an empty value.
     "commands": ("unhex(concat('9301C4', lpad(hex(length(k)), 2, '0'), hex(k), 'C400')) command",),
     "table": ("k",),
+    "log": ("k payload",),
+    "partitions": ("k payload", "k key"),
     "tasks": ("concat('tenant-', revision % 3) tenant", "'copy' type", "cast(revision as string) key"),
 }
 
 
 def main(arguments: Sequence[str]) -> None:
-    sink, folder, limit, *options = arguments
+    sink, folder, limit, *given = arguments
+    options = dict(option.split("=", 1) for option in given if not option.startswith("sink."))
     spark = spark_session("copy", delta=sink == "delta", checkpoint=f"{folder}/checkpoint")
     frame = (
         spark.readStream.format("ledger")
-        .options(**dict(option.split("=", 1) for option in options))
+        .options(**options)
         .options(startingOffsets="earliest", maxOffsetsPerTrigger=limit)
         .load()
     )
     more: dict[str, str] = {}
     if sink in ROWS:
         frame = frame.selectExpr("*", "cast(revision as string) k").selectExpr(*ROWS[sink])
-        uri = next(option.split("=", 1)[1] for option in options if option.startswith("metadataUri="))
-        more = {"log": f"copied-{Path(folder).name}", "as": sink, "writer": "copy", "metadataUri": uri}
+        kind = "log" if sink == "partitions" else sink
+        more = {"log": f"copied-{Path(folder).name}", "as": kind, "writer": "copy"}
+        more["metadataUri"] = options["metadataUri"]
+        more |= dict(option.removeprefix("sink.").split("=", 1) for option in given if option.startswith("sink."))
         if sink == "table":
             more["table"] = "copied"
     query = (

@@ -8,6 +8,7 @@ function is wrapped. The first process to come to the point leaves a mark and ki
 * driver: the program, its JVM and, where they are the same machine, all it has started
 * executor: the JVM that the task's Python worker belongs to, and the worker
 * worker: the Python worker alone
+* server: what the query writes to, the leader of a service or the gateway of a log; another one takes over
 
 Standard library only: this is imported before anything else in every process.
 """
@@ -30,10 +31,11 @@ FOLDER_VARIABLE = "RSM_KILL_FOLDER"
 MAIN_VARIABLE = "RSM_KILL_MAIN"
 POINT_VARIABLE = "RSM_KILL_POINT"
 ROLE_VARIABLE = "RSM_KILL_ROLE"
+SERVER_VARIABLE = "RSM_KILL_SERVER"
 
 FOLLOWER, DELTA, PARQUET = "follower", "delta", "parquet"
-MAP, TASKS, COMMANDS, TABLE = "map", "tasks", "commands", "table"
-DRIVER, EXECUTOR, WORKER = "driver", "executor", "worker"
+MAP, TASKS, COMMANDS, TABLE, LOG, PARTITIONS = "map", "tasks", "commands", "table", "log", "partitions"
+DRIVER, EXECUTOR, WORKER, SERVER = "driver", "executor", "worker", "server"
 
 
 class Point(NamedTuple):
@@ -47,7 +49,7 @@ class Point(NamedTuple):
         nth: 1, 2, …, counted over all processes of a run for calls, in each iterator for items.
         victim: What is killed.
         job: What the query writes: a follower table by the materializer, a plain copy to Delta or Parquet, or a
-            service by the sink: MAP and the like are its kinds of rows.
+            service by the sink: MAP and the like are its kinds of rows, PARTITIONS a log that has some.
         behind: Name of the point at which the run before was killed: this one lies on the way back.
 
     """
@@ -68,7 +70,8 @@ _SYNC = "rsm_spark.snapshots.delta_sync:sync_commit"
 _SYNCED = "the commit is on the disk"
 _READ = "connectors.source.tasks:read_partition"
 _PART = "connectors.sink.task:write_part"
-_LINK = "connectors.sink.link:LeaderLink"
+_LEADER_LINK = "connectors.sink.link:LeaderLink"
+_GATEWAY_LINK = "connectors.sink.gateway_link:GatewayLink"
 _END = "connectors.sink.writer:end_batch"
 _CUTTER = "connectors.sink.chunks:ChunkSplitter"
 
@@ -130,7 +133,8 @@ POINTS: tuple[Point, ...] = (
 def _sink_points(kind: str) -> Iterator[Point]:
     """Yield the points of a query that writes by the sink, in the order in which it comes by them."""
     ended = f"{kind}: the leader has ended the batch"
-    start = f"{_LINK}.start_calls" if kind == COMMANDS else f"{_LINK}.start"
+    link = _GATEWAY_LINK if kind in {LOG, PARTITIONS} else _LEADER_LINK
+    start = f"{link}.start_calls" if kind == COMMANDS else f"{link}.start"
     for name, target, when, nth, victim, behind in (
         # The driver, whose batches are one command each
         ("the sink is looked up", "connectors.sink.format:LedgerFormat.streamWriter", "before", 1, DRIVER, ""),
@@ -142,20 +146,20 @@ def _sink_points(kind: str) -> Iterator[Point]:
         ("a part was written and nobody was told", _PART, "after", 2, DRIVER, ""),
         ("the first batch is ended", _END, "before", 1, DRIVER, ""),
         ("the batch is ended", _END, "before", 2, DRIVER, ""),
-        ("the way to the leader is looked for", f"{_LINK}.of_process", "before", 1, DRIVER, ""),
-        ("the way to the leader was found", f"{_LINK}.of_process", "after", 1, DRIVER, ""),
+        ("the way to the leader is looked for", f"{link}.of_process", "before", 1, DRIVER, ""),
+        ("the way to the leader was found", f"{link}.of_process", "after", 1, DRIVER, ""),
         ("the batch becomes one command", "connectors.sink.marks:end_marks", "item", 1, DRIVER, ""),
-        ("the first batch is sent to the leader", f"{_LINK}.send", "before", 1, DRIVER, ""),
-        ("the batch is sent to the leader", f"{_LINK}.send", "before", 2, DRIVER, ""),
-        ("the leader has ended the first batch", f"{_LINK}.send", "after", 1, DRIVER, ""),
-        ("the leader has ended the batch", f"{_LINK}.send", "after", 2, DRIVER, ""),
+        ("the first batch is sent to the leader", f"{link}.send", "before", 1, DRIVER, ""),
+        ("the batch is sent to the leader", f"{link}.send", "before", 2, DRIVER, ""),
+        ("the leader has ended the first batch", f"{link}.send", "after", 1, DRIVER, ""),
+        ("the leader has ended the batch", f"{link}.send", "after", 2, DRIVER, ""),
         ("the end is not in the checkpoint", _END, "after", 2, DRIVER, ""),
         ("the first batch is in the checkpoint", "checkpoint/commits/[0-9]*", "file", 1, DRIVER, ""),
         ("the batch is in the checkpoint", "checkpoint/commits/[0-9]*", "file", 2, DRIVER, ""),
         # Executors and their Python workers, which send chunks
         ("a part is begun on an executor", _PART, "before", 1, EXECUTOR, ""),
         ("an executor reads rows", f"{_CUTTER}.add", "before", 100, EXECUTOR, ""),
-        ("a task looks for the leader", f"{_LINK}.of_process", "before", 1, EXECUTOR, ""),
+        ("a task looks for the leader", f"{link}.of_process", "before", 1, EXECUTOR, ""),
         ("a task sends its first chunk", start, "before", 1, EXECUTOR, ""),
         ("a task has sent its first chunk", start, "after", 1, EXECUTOR, ""),
         ("a task sends a chunk", start, "before", 2, EXECUTOR, ""),
@@ -166,15 +170,21 @@ def _sink_points(kind: str) -> Iterator[Point]:
         ("a Python worker dies between two chunks", start, "before", 3, WORKER, ""),
         ("a Python worker dies behind a chunk", start, "after", 4, WORKER, ""),
         ("a Python worker dies at its end", _PART, "after", 1, WORKER, ""),
+        # The leader, or the gateway
+        ("the leader dies before the first chunk is sent", start, "before", 1, SERVER, ""),
+        ("the leader dies behind the first chunk", start, "after", 1, SERVER, ""),
+        ("the leader dies behind a chunk", start, "after", 4, SERVER, ""),
+        ("the leader dies before the end is sent", f"{link}.send", "before", 1, SERVER, ""),
+        ("the leader dies behind the end", f"{link}.send", "after", 1, SERVER, ""),
         # On the way back
         ("the batch is written again", _PART, "before", 1, DRIVER, ended),
-        ("the batch is sent again", f"{_LINK}.send", "after", 1, DRIVER, ended),
+        ("the batch is sent again", f"{link}.send", "after", 1, DRIVER, ended),
         ("the batch is ended again", _END, "after", 1, DRIVER, ended),
     ):
         yield Point(f"{kind}: {name}", target, when, nth, victim, kind, behind)
 
 
-SINKS = (MAP, TASKS, COMMANDS, TABLE)
+SINKS = (MAP, TASKS, COMMANDS, TABLE, LOG, PARTITIONS)
 POINTS += tuple(point for kind in SINKS for point in _sink_points(kind))
 
 BY_NAME = {point.name: point for point in POINTS}
@@ -265,6 +275,11 @@ def _is_nth(point: Point, folder: Path) -> bool:
 
 def kill(point: Point, folder: Path) -> None:
     """Kill the victim, this process with it, unless a process was here before."""
+    if point.victim == SERVER:
+        server = int(os.environ[SERVER_VARIABLE])
+        if leave_mark(point, folder, [server]):
+            os.kill(server, signal.SIGKILL)
+        return
     if point.victim == WORKER:
         victims = []
     elif point.victim == EXECUTOR:

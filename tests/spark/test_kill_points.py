@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import io
@@ -16,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,31 +24,25 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from broker.client.client import AsyncBrokerClient
-from rsm_spark.map import MapClient
-from rsm_spark.sql import SqlClient
-from tests.integration.broker_processes import brokers
-from tests.integration.store_processes import StoreProcess
 from tests.spark import copy_log
 from tests.spark.kill_points import (
     BY_NAME,
-    COMMANDS,
     DELTA,
     DRIVER,
     FOLDER_VARIABLE,
     FOLLOWER,
-    MAP,
     PARQUET,
     POINT_VARIABLE,
     POINTS,
     ROLE_VARIABLE,
+    SERVER,
+    SERVER_VARIABLE,
     SINKS,
-    TABLE,
-    TASKS,
     Point,
     leave_mark,
     mark_of,
 )
+from tests.spark.kill_targets import TARGETS, Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,6 +53,7 @@ _QUICK = {
     "the commit is not on the disk",
     "tasks: the leader has ended the batch",
     "commands: a task has sent its third chunk",
+    "partitions: the leader dies behind a chunk",
 }
 _TIMEOUT_S = 400
 _STARTS_MAX = 6
@@ -76,11 +70,13 @@ class Query:
         # Tasks that die in the middle of their batches need some.
         self._limit = 100 if point.victim == DRIVER else 50_000
         self.table = folder / "table"
+        self.target = Target(dict, 0)
 
     def _arguments(self) -> list[str]:
         log = self._log
         if self._point.job != FOLLOWER:
             source = [f"{key}={value}" for key, value in log.options().items()]
+            source += [f"sink.{key}={value}" for key, value in self.target.options.items()]
             return [copy_log.__file__, self._point.job, str(self._folder), str(self._limit), *source]
         places = ["--table", str(self.table), "--checkpoint", str(self._folder / "checkpoint")]
         more = ["--metadata-uri", log.metadata_uri, "--available-now", "--max-records", str(self._limit)]
@@ -114,6 +110,7 @@ class Query:
         (preload / "sitecustomize.py").write_text("from tests.spark import kill_points\n\nkill_points.install()\n")
         path = os.pathsep.join([str(preload), str(_ROOT), os.environ.get("PYTHONPATH", "")])
         variables = {"PYTHONPATH": path, FOLDER_VARIABLE: str(self._folder), POINT_VARIABLE: point.name}
+        variables[SERVER_VARIABLE] = str(self.target.server_pid)
         on_executors = {**variables, ROLE_VARIABLE: "executor"}
         conf = {
             "spark.ui.enabled": "false",
@@ -121,7 +118,7 @@ class Query:
             "spark.executor.extraJavaOptions": _JVM,
             **{f"spark.executorEnv.{name}": value for name, value in on_executors.items()},
         }
-        master = "local[2]" if point.victim == DRIVER else "local-cluster[1,1,1024]"
+        master = "local[2]" if point.victim in {DRIVER, SERVER} else "local-cluster[1,1,1024]"
         settings = ["--master", master, *(part for pair in conf.items() for part in ("--conf", "=".join(pair)))]
         with (self._folder / "stderr").open("wb") as errors:
             return subprocess.Popen(
@@ -246,70 +243,17 @@ def check_copy(job: str, place: Path, log: Any) -> None:
 
 def check_sink(query: Query, point: Point, log: Any, folder: Path) -> None:
     """Kill the query, let it end, and compare: each record has its row, and each row was written once."""
-    copied, name = _TARGETS[point.job], f"copied-{folder.name}"
-    with copied(log.metadata_uri, name, folder) as written:
+    name, servers = f"copied-{folder.name}", 2 if point.victim == SERVER else 1
+    with TARGETS[point.job](log.metadata_uri, name, folder, servers) as target:
+        query.target = target
         if point.behind:
             query.killed_at(BY_NAME[point.behind])
         query.killed_at(point)
         if point.victim == DRIVER:
             log.fill(3)
             query.finish()
-        counts = written()
+        counts = target.written()
     assert counts == {b"%d" % revision: 1 for revision in range(1, log.revision + 1)}
-
-
-Written = Callable[[], Mapping[bytes, int]]
-"""How often each row was written."""
-
-
-@contextlib.contextmanager
-def _map(metadata_uri: str, log: str, folder: Path) -> Iterator[Written]:
-    replica = StoreProcess(metadata_uri, log, folder, "copied")
-    try:
-        yield lambda: asyncio.run(_versions(metadata_uri, log))
-    finally:
-        replica.kill()
-
-
-@contextlib.contextmanager
-def _broker(metadata_uri: str, log: str, folder: Path) -> Iterator[Written]:
-    with brokers(folder, "copied", options=("--metadata-uri", metadata_uri, "--log", log)) as (broker,):
-        yield lambda: Counter(asyncio.run(_keys(broker.url)))
-
-
-async def _keys(url: str) -> list[bytes]:
-    keys: list[bytes] = []
-    for number in range(3):
-        async with await AsyncBrokerClient.connect([url], tenant=f"tenant-{number}") as client:
-            keys += [task.key.encode() async for task in client.tasks()]
-    return keys
-
-
-@contextlib.contextmanager
-def _table(metadata_uri: str, log: str, folder: Path) -> Iterator[Written]:
-    """Yield a table without a key: what were written twice would be there twice."""
-    replica = StoreProcess(metadata_uri, log, folder, "copied", command=("rsm_spark", "sql", "serve"))
-
-    async def ask(sql: str) -> Any:
-        async with await SqlClient.connect(log, metadata_uri) as client:
-            return (await client.query(sql)).rows if sql.startswith("SELECT") else await client.execute(sql)
-
-    try:
-        asyncio.run(ask("CREATE TABLE copied (k TEXT NOT NULL)"))
-        yield lambda: {key.encode(): count for key, count in asyncio.run(ask(_COUNTS))}
-    finally:
-        replica.kill()
-
-
-_COUNTS = "SELECT k, count(*) FROM copied GROUP BY k"
-_TARGETS = {MAP: _map, TASKS: _broker, COMMANDS: _map, TABLE: _table}
-
-
-async def _versions(metadata_uri: str, log: str) -> dict[bytes, int]:
-    async with await MapClient.connect(log, metadata_uri) as client:
-        keys = [row.key async for row in client.scan(keys_only=True)]
-        found = await asyncio.gather(*map(client.get, keys))
-        return {key: value.version for key, value in zip(keys, found, strict=True) if value is not None}
 
 
 COPIED = ("revision", "ledger_id", "entry_id", "entry_hash")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections import Counter
@@ -16,6 +15,7 @@ from chispa import assert_df_equality
 from connectors.error_text import spoken_error
 from ledger.dev import DevCluster
 from rsm_spark.gateway_client.blocking import BlockingLogGatewayClient
+from tests.spark.log_gateways import LogGatewayProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,31 +23,11 @@ if TYPE_CHECKING:
 LOG = "sink-log"
 
 
-class _Gateway:
-    """One `rsm log serve`."""
-
-    def __init__(self, uri: str) -> None:
-        command = [sys.executable, "-m", "rsm_spark", "log", "serve", "--metadata-uri", uri, "--http-port", "0"]
-        self.process = subprocess.Popen([*command, "--session-timeout-ms", "2000", "--json"], stdout=subprocess.PIPE)
-        assert self.process.stdout is not None
-        try:
-            self.url = json.loads(self.process.stdout.readline())["url"]
-        except ValueError:
-            self.kill()
-            raise
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-
-
 @pytest.fixture(scope="module")
-def gateways(cluster: DevCluster) -> Iterator[list[_Gateway]]:
-    started: list[_Gateway] = []
+def gateways(cluster: DevCluster) -> Iterator[list[LogGatewayProcess]]:
+    started: list[LogGatewayProcess] = []
     try:
-        started += [_Gateway(cluster.metadata_uri), _Gateway(cluster.metadata_uri)]
+        started += [LogGatewayProcess(cluster.metadata_uri), LogGatewayProcess(cluster.metadata_uri)]
         with BlockingLogGatewayClient.connect([started[0].url]) as client:
             client.create(LOG)
         yield started
@@ -57,7 +37,7 @@ def gateways(cluster: DevCluster) -> Iterator[list[_Gateway]]:
 
 
 @pytest.fixture
-def options(gateways: list[_Gateway]) -> dict[str, str]:
+def options(gateways: list[LogGatewayProcess]) -> dict[str, str]:
     return {"log": LOG, "gateway": ",".join(one.url for one in gateways), "as": "log"}
 
 
@@ -106,9 +86,23 @@ def test_what_is_wrong_is_said_and_nothing_is_appended(
     large = good.unionByName(spark.sql("select encode(repeat('x', 5000000), 'UTF-8') payload")).coalesce(1)
     assert "5,000,000 bytes" in _error(large, options, writer="never")
     assert "column payload is int" in _error(spark.sql("select 1 payload"), options, writer="never")
-    assert "option writer is missing" in _error(good, options)
     assert "log no-such-log: there is no node" in _error(good, {**options, "log": "no-such-log"}, writer="never")
     assert _log(spark, cluster, "never").count() == 0
+
+
+def test_a_batch_without_a_writer_is_appended_and_leaves_nothing_behind(
+    spark: SparkSession, cluster: DevCluster, options: dict[str, str]
+) -> None:
+    for count in (100, 30_000):
+        _write(_rows(spark, f"passing-{count}", count), options)
+        assert _log(spark, cluster, f"passing-{count}").count() == count
+    bad = spark.range(30_000).selectExpr(
+        "if(id = 29999, cast(null as binary), encode('passing-bad/', 'UTF-8')) payload"
+    )
+    assert "it is null" in _error(bad.coalesce(1), options)
+    _write(_rows(spark, "passing-0", 0), options)
+    command = [sys.executable, "-m", "rsm_spark", "log", "writer", "list", LOG, "--metadata-uri", cluster.metadata_uri]
+    assert "spark/" not in subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_other_rows_in_a_batch_that_had_begun_are_refused(
@@ -129,7 +123,7 @@ def test_other_rows_in_a_batch_that_had_begun_are_refused(
 
 
 def test_a_stream_goes_on_though_its_gateway_is_killed_and_another_checkpoint_is_refused(
-    spark: SparkSession, cluster: DevCluster, options: dict[str, str], gateways: list[_Gateway], tmp_path: Path
+    spark: SparkSession, cluster: DevCluster, options: dict[str, str], gateways: list[LogGatewayProcess], tmp_path: Path
 ) -> None:
     frame = _rows(spark, "stream", 20_000)
     frame.repartition(4).write.parquet(str(tmp_path / "in"))

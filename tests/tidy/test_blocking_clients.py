@@ -38,12 +38,13 @@ _OF_CONNECTIONS = {
     "on_unreachable",
     "sweep",
 }
+_OF_PARTITIONS = {"become_partition", "writers", "append_marked"}
 _PAIRS: list[tuple[type[Any], type[Any], set[str]]] = [
     (AsyncBrokerClient, BrokerClient, {"event_stream"}),
     (OpenTransaction, BlockingTransaction, set()),
     (MapClient, BlockingMapClient, {"scan_pages"}),
     (Logs, BlockingLogs, set()),
-    (PlainLogWriter, BlockingPlainLogWriter, {"open"}),
+    (PlainLogWriter, BlockingPlainLogWriter, {"open", *_OF_PARTITIONS}),
     (PlainLogReader, BlockingPlainLogReader, set()),
     (LedgerClient, BlockingLedgerClient, {"store", "ledgers"}),
     (ReadHandle, BlockingReadHandle, {"blocks"}),

@@ -37,6 +37,7 @@ docs/spark
 docs/spark-options
 docs/process-options
 docs/guides/from-kafka
+docs/guides/from-kafka-and-delta-sinks
 docs/worker-pools
 docs/broker-history
 docs/payloads

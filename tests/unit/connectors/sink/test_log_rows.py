@@ -46,10 +46,10 @@ def test_a_bad_row_is_named_and_none_of_its_batch_is_yielded() -> None:
 
 def test_what_a_log_needs_is_asked_for() -> None:
     assert parse_sink_options(_OPTIONS, is_stream=True).gateways == ("http://a:1", "http://b:2")
-    for missing in ("gateway", "writer"):
+    for missing, is_stream in (("gateway", False), ("writer", True)):
         given = {name: value for name, value in _OPTIONS.items() if name != missing}
         with pytest.raises(OptionError, match=f"option {missing} is missing"):
-            parse_sink_options(given, is_stream=False)
+            parse_sink_options(given, is_stream=is_stream)
     with pytest.raises(OptionError, match="option gateway only works with as=log"):
         parse_sink_options({**_OPTIONS, "as": "map"}, is_stream=True)
     with pytest.raises(OptionError, match="column payload is missing"):
