@@ -53,6 +53,7 @@ class KeyWatch:
         filters: Kinds of changes that it is not told of.
         first_revision: It is told of none before.
         told: All up to here has been told, or does not concern it.
+        sent: Revision of the last event that was, or is being, told.
         task: Serves it.
 
     """
@@ -66,6 +67,7 @@ class KeyWatch:
         self.takes_fragments = request.fragment
         self.first_revision = first_revision
         self.told = first_revision - 1
+        self.sent = 0
         self.task: asyncio.Task[None] | None = None
 
     def wants(self, event: KeyEvent) -> bool:
@@ -218,6 +220,7 @@ class _WatchStream:
         if watch.task is not None:
             await asyncio.wait([watch.task])
         await self._send(WatchResponse(watch_id=watch_id, canceled=True), self._backend.feed.revision)
+        await self._tell_progress()
 
     def _forget(self, watch: KeyWatch) -> None:
         if self._watches.pop(watch.watch_id, None) is not None:
@@ -271,8 +274,8 @@ class _WatchStream:
             if self._progress_wanted is not None:
                 await self._tell_progress()
             if clock() - told_at >= PROGRESS_S:
-                if watch.wants_progress and feed.is_fresh and watch.told >= watch.first_revision - 1:
-                    await self._send(WatchResponse(watch_id=watch.watch_id), watch.told)
+                if watch.wants_progress and feed.is_fresh:
+                    await self._send(WatchResponse(watch_id=watch.watch_id), min(watch.told, feed.revision))
                 told_at = clock()
 
     async def _tell_entries(self, watch: KeyWatch, entries: Sequence[FeedEntry], olds: PastKeys) -> bool:
@@ -286,6 +289,7 @@ class _WatchStream:
                     message = next(messages, None)
                 if message is None:
                     break
+                watch.sent = message[0].events[-1].kv.mod_revision
                 await self._send(*message)
                 has_told = True
         return has_told
@@ -348,16 +352,26 @@ class _WatchStream:
     # ---- telling
 
     async def _tell_progress(self) -> None:
-        """Tell the revision that was asked for, once every watch has been told all up to it."""
-        wanted = self._progress_wanted
-        if wanted is None:
+        """Tell of progress, if that was asked for and every watch has been told all up to then.
+
+        What is told holds for all watches: none has been told of a later event, and none is told of one up to there any
+        more.
+        """
+        if self._progress_wanted is None:
             return
-        if all(watch.told >= wanted for watch in self._watches.values()):
+        async with self._writing:  # Nothing may be told between the look and the word.
+            wanted, revision = self._progress_wanted, self._backend.feed.revision
+            for watch in self._watches.values():
+                revision = min(revision, watch.told)
+            if wanted is None or revision < max([wanted, *(watch.sent for watch in self._watches.values())]):
+                return
             self._progress_wanted = None
-            await self._send(WatchResponse(watch_id=_NO_WATCH), wanted)
+            await self._write(WatchResponse(watch_id=_NO_WATCH), revision)
 
     async def _send(self, response: WatchResponse, revision: int) -> None:
-        response.header.CopyFrom(self._backend.header(revision))
-        text = response.SerializeToString()
         async with self._writing:
-            await self._context.write(text)
+            await self._write(response, revision)
+
+    async def _write(self, response: WatchResponse, revision: int) -> None:
+        response.header.CopyFrom(self._backend.header(revision))
+        await self._context.write(response.SerializeToString())
