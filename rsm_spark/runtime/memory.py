@@ -2,7 +2,8 @@
 
     limit   what an operator has said; else the least of the cgroup's (v2 or v1, its ancestors' too), the process's own
             (`ulimit -v`) and what the machine has
-    used    resident memory of this process; beside it what all processes of a limited cgroup use together
+    used    resident memory of this process, without mapped files; beside it what all processes of a limited cgroup use
+            together
 
 From `MARK` of the limit on the state must not grow by what clients ask for; below `EASED` that is taken again. A
 process that goes on to the limit is ended from outside, with all that it held, and again after each restart.
@@ -118,14 +119,18 @@ def _address_limit() -> int:
 
 
 def _own() -> tuple[int, int]:
-    """Return size of the address space and resident memory of this process, in bytes."""
+    """Return size of the address space and memory of this process, in bytes.
+
+    Pages of mapped files are left out: the system takes them back when it needs room, and a snapshot that is read may
+    have more of them than there is memory.
+    """
     try:
-        size, resident = Path("/proc/self/statm").read_bytes().split()[:2]
+        size, resident, of_files = Path("/proc/self/statm").read_bytes().split()[:3]
     except (OSError, ValueError):
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return 0, peak * (1 if sys.platform == "darwin" else 1024)
     page = os.sysconf("SC_PAGE_SIZE")
-    return int(size) * page, int(resident) * page
+    return int(size) * page, (int(resident) - int(of_files)) * page
 
 
 class MemoryGauge:

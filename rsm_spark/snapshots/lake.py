@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
 from rsm_spark.core.machine import Row
@@ -23,13 +23,14 @@ from rsm_spark.errors import CorruptSnapshotError, SnapshotError
 from rsm_spark.object_stores.complaints import is_refusal
 from rsm_spark.object_stores.storage_options import shown_uri
 from rsm_spark.snapshots.checks import KEEP_MIN, RowCheck
-from rsm_spark.snapshots.columns import ROW_GROUP_ROWS, ROW_SCHEMA, rows_of_batch, steps_of
+from rsm_spark.snapshots.columns import ROW_SCHEMA, rows_of_batch, steps_of
 from rsm_spark.snapshots.commit_words import USER_METADATA, commit_words, table_words
 from rsm_spark.snapshots.delta_sync import sync_commit
-from rsm_spark.snapshots.lake_files import LakeFile, add_lake_files, files_of_version
+from rsm_spark.snapshots.lake_files import LakeFile, add_lake_files, files_of_version, read_lake_file
 from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotManifest, decode_manifest, encode_manifest
 from rsm_spark.snapshots.pace import Pace
 from rsm_spark.snapshots.table_commits import TableCommits
+from rsm_spark.snapshots.table_files import add_table_files, opened_table, write_table_files
 from rsm_spark.snapshots.tables.lake_tables import LakeTables
 from rsm_spark.snapshots.tables.naming import tables_place
 
@@ -202,18 +203,21 @@ class LakeSnapshots:
             return present
         # The check ends the stream with an error before Delta commits anything.
         failure: list[SnapshotError] = []
-        reader = pa.RecordBatchReader.from_batches(ROW_SCHEMA, self._checked(whole, batches, check, failure))
         try:
             self._commits.set_torn_aside()
-            write_deltalake(
+            files = write_table_files(
+                self._place, ROW_SCHEMA, self._checked(whole, batches, check, failure), self._storage_options
+            )
+            add_table_files(
                 self._place,
-                reader,
+                opened_table(self._place, self._storage_options),
+                files,
+                ROW_SCHEMA,
                 mode="overwrite",
-                storage_options=self._storage_options,
+                properties=_commit_of(whole),
                 description=_described(whole),
                 configuration=_TABLE_PROPERTIES,
-                writer_properties=WriterProperties(max_row_group_size=ROW_GROUP_ROWS),
-                commit_properties=_commit_of(whole),
+                storage_options=self._storage_options,
             )
             self._conclude(whole)
         except SnapshotError:
@@ -337,6 +341,8 @@ class LakeSnapshots:
                     f"{self._shown} version {version}: it cannot be read: {self._commits.said(error)}"
                 ) from None
             difference = f"files that cannot be read: {self._commits.said(error)}"
+        except CorruptSnapshotError as error:
+            difference = f"files that cannot be read: {error}"
         if difference is not None:
             self._unreadable[version, manifest.revision] = SnapshotDamage(
                 f"{self._shown} version {version}", f"has {difference}"
@@ -353,11 +359,9 @@ class LakeSnapshots:
         return None
 
     def _rows(self, version: int) -> Iterator[Row]:
-        handle = DeltaTable(self._place, version=version, storage_options=self._storage_options)
-        reader = pa.RecordBatchReader.from_stream(handle.scan(columns=ROW_SCHEMA.names))
-        schema = pa.schema([field.with_nullable(nullable=True) for field in ROW_SCHEMA])
-        for found in reader:
-            for batch in pa.Table.from_batches([found]).select(ROW_SCHEMA.names).cast(schema).to_batches():
+        # Not a scan of `deltalake`, which holds many thousand rows at a time and has files in no order.
+        for file in files_of_version(self._place, version, self._storage_options):
+            for batch in read_lake_file(self._place, file, ROW_SCHEMA.names, self._storage_options):
                 yield from rows_of_batch(batch)
 
     def _versions(self, limit: int | None = _COMMITS_MAX) -> list[tuple[int, SnapshotManifest]]:

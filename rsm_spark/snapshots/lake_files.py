@@ -137,8 +137,10 @@ def read_lake_file(
             if lacking:
                 raise CorruptSnapshotError(f"{shown_uri(place)}: file {file.name} has no column {', '.join(lacking)}")
             wanted = range(parquet.num_row_groups) if groups is None else groups
-            for batch in parquet.iter_batches(_READ_ROWS, row_groups=list(wanted), columns=list(columns)):
-                yield _in_order(batch, columns)
+            # One after the other: else row groups are joined until they have that many rows, whatever their size.
+            for group in wanted:
+                for batch in parquet.iter_batches(_READ_ROWS, row_groups=[group], columns=list(columns)):
+                    yield _in_order(batch, columns)
     except (DeltaError, OSError, pa.ArrowException, ValueError) as error:
         raise _unreadable(place, file, error, storage_options) from None
 
@@ -192,7 +194,7 @@ def write_lake_file(
             with tempfile.TemporaryDirectory(prefix="rsm-lake-") as drafts:
                 draft = Path(drafts) / name
                 count, size = _write_rows(draft, _chained(first, rows))
-                _copy_in(place, draft, name, storage_options)
+                copy_in(place, draft, name, storage_options)
     except (DeltaError, OSError, pa.ArrowException) as error:
         said = lake_complaint(place, error, storage_options)
         raise SnapshotError(f"{shown_uri(place)}: file {name} cannot be written: {said}") from None
@@ -209,7 +211,8 @@ def _write_rows(path: Path, batches: Iterator[pa.RecordBatch]) -> tuple[int, int
     return count, path.stat().st_size
 
 
-def _copy_in(place: str, source: Path, name: str, storage_options: Mapping[str, str] | None) -> None:
+def copy_in(place: str, source: Path, name: str, storage_options: Mapping[str, str] | None) -> None:
+    """Copy a file of this machine to an object store, as a file of a table there."""
     if is_s3(place):
         from rsm_spark.object_stores.s3 import S3Store  # noqa: PLC0415 - boto3 only where it is used
 

@@ -106,7 +106,7 @@ class LocalSnapshots:
             made = self._folder / f"{_NEW}{name}"
             self._disk.make_folder(made)
             whole = self._write_files(made, manifest, rows)
-            self._appear(made, name, is_replaced=present is not None)
+            self._appear(made, whole, is_replaced=present is not None)
         except (OSError, pa.ArrowException) as error:
             raise SnapshotError(
                 f"{target}: snapshot at revision {manifest.revision} cannot be written: {error}"
@@ -177,7 +177,7 @@ class LocalSnapshots:
             if isinstance(present, SnapshotManifest):
                 incoming.discard()
                 return present
-            self._appear(incoming.folder, name, is_replaced=present is not None)
+            self._appear(incoming.folder, incoming.manifest, is_replaced=present is not None)
         except OSError as error:
             raise SnapshotError(f"{target}: the snapshot that arrived cannot be kept: {error}") from error
         self._prune()
@@ -281,8 +281,13 @@ class LocalSnapshots:
         self._disk.sync_folder(made)
         return whole
 
-    def _appear(self, made: Path, name: str, *, is_replaced: bool) -> None:
-        """Give a whole snapshot its name; a damaged one of that name stays, as evidence, under another."""
+    def _appear(self, made: Path, whole: SnapshotManifest, *, is_replaced: bool) -> None:
+        """Give a whole snapshot its name; a damaged one of that name stays, as evidence, under another.
+
+        Every byte of it was hashed on its way to the disk, or read back: it is not read once more, for as long as its
+        files are as they are now. That would take a minute for tables of 10 GB, and peers wait for the list meanwhile.
+        """
+        name = snapshot_name(whole)
         target = self._folder / name
         with self._looking:
             if is_replaced:
@@ -290,7 +295,7 @@ class LocalSnapshots:
             self._disk.rename(made, target)
             self._disk.sync_folder(self._folder)
             self._unreadable.pop(name, None)
-            self._checked.pop(name, None)
+            self._checked[name] = (_files_of(target), whole)
 
     def _rows(self, folder: Path, manifest: SnapshotManifest) -> Iterator[Row]:
         for described in manifest.files:
@@ -318,7 +323,7 @@ class LocalSnapshots:
         folder = self._folder / name
         seen: object = None
         try:
-            seen = sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in folder.iterdir())
+            seen = _files_of(folder)
             known = self._checked.get(name)
             if known is not None and known[0] == seen:
                 return known[1]
@@ -372,6 +377,11 @@ class LocalSnapshots:
             number += 1
             path = self._folder / f"{name}-{number}"
         return path
+
+
+def _files_of(folder: Path) -> list[tuple[str, int, int]]:
+    """Return name, size and time of each file."""
+    return sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in folder.iterdir())
 
 
 def _described(file: RowFile) -> SnapshotFile:

@@ -8,18 +8,19 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from rsm_spark.core.machine import Row
 from rsm_spark.core.row_tables import RowTable
 from rsm_spark.errors import SnapshotError, UnfitTableError
 from rsm_spark.snapshots.column_arrays import arrow_array, arrow_type
-from rsm_spark.snapshots.columns import ROW_GROUP_ROWS, steps_of
+from rsm_spark.snapshots.columns import steps_of
 from rsm_spark.snapshots.commit_words import USER_METADATA
 from rsm_spark.snapshots.delta_log import Commit
 from rsm_spark.snapshots.delta_sync import sync_commit
 from rsm_spark.snapshots.table_commits import TableCommits
+from rsm_spark.snapshots.table_files import add_table_files, opened_table, write_table_files
 from rsm_spark.snapshots.tables.naming import REVISION_COLUMN, column_names
 
 _COMMITS_MAX = 8
@@ -85,19 +86,19 @@ class VersionedTable:
         failure: list[Exception] = []
         try:
             schema = _schema_of(table)
-            reader = pa.RecordBatchReader.from_batches(schema, _batches(table, schema, rows, pace, failure))
             self._commits.set_torn_aside()
             handle = self._opened() if base is None else self._opened_at(base)
-            write_deltalake(
-                self.place if handle is None else handle,
-                reader,
-                name=table.name if handle is None else None,
-                description=description if handle is None else None,
-                mode="error" if handle is None else "overwrite" if base is None else "append",
-                schema_mode="overwrite" if handle is not None and base is None else None,
+            files = write_table_files(self.place, schema, _batches(table, schema, rows, pace, failure), self._options)
+            add_table_files(
+                self.place,
+                handle,
+                files,
+                schema,
+                mode="overwrite" if base is None else "append",
+                properties=_properties(user_metadata, transaction),
+                name=table.name,
+                description=description,
                 storage_options=self._options,
-                writer_properties=WriterProperties(max_row_group_size=ROW_GROUP_ROWS),
-                commit_properties=_properties(user_metadata, transaction),
             )
             return self._settled(user_metadata)
         except SnapshotError:
@@ -165,10 +166,7 @@ class VersionedTable:
             self._commits.remove()
 
     def _opened(self) -> DeltaTable | None:
-        try:
-            return DeltaTable(self.place, storage_options=self._options)
-        except TableNotFoundError:
-            return None
+        return opened_table(self.place, self._options)
 
     def _opened_at(self, version: int) -> DeltaTable:
         """Open the table, on top of which a commit is refused unless its newest rows are those of a version.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,17 @@ def test_it_is_full_from_the_mark_on_until_it_has_eased(monkeypatch: pytest.Monk
         assert gauge.is_full == is_full, resident_mib
     resident = 0
     assert gauge.look().used == 99 * _MIB, "it is not looked at more often than four times a second"
+
+
+def test_pages_of_a_mapped_file_are_not_what_a_process_uses(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot"
+    path.write_bytes(bytes(64 * _MIB))
+    _, before = memory._own()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert not any(mapped[place] for place in range(0, len(mapped), mmap.PAGESIZE)), "all of it is resident now"
+        assert memory._own()[1] - before < 32 * _MIB
+    held = bytearray(b"x") * (64 * _MIB)
+    assert memory._own()[1] - before > 32 * _MIB, len(held)
 
 
 def test_all_processes_of_a_cgroup_together_count_when_one_of_them_is_about_to_be_ended(

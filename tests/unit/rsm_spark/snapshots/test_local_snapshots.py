@@ -16,7 +16,8 @@ from rsm_spark.core.machine import Row
 from rsm_spark.core.records import SESSIONS_TABLE, pack
 from rsm_spark.errors import CorruptSnapshotError, SnapshotError
 from rsm_spark.map.records import MAP_DESCRIPTION
-from rsm_spark.snapshots.checks import MANIFEST_NAME
+from rsm_spark.snapshots import local
+from rsm_spark.snapshots.checks import MANIFEST_NAME, checked_manifest
 from rsm_spark.snapshots.disk import SnapshotDisk
 from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.snapshots.manifest import SnapshotManifest
@@ -188,6 +189,27 @@ def test_a_damaged_snapshot_is_reported_and_the_one_before_is_used(tmp_path: Pat
     (damage,) = store.damaged()
     assert folder.name in damage.place
     assert folder.name in damage.reason
+
+
+def test_what_was_just_written_is_not_read_once_more_and_what_changed_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalSnapshots(tmp_path)
+    looked_at: list[str] = []
+
+    def look(folder: Path) -> SnapshotManifest:
+        looked_at.append(folder.name)
+        return checked_manifest(folder)
+
+    monkeypatch.setattr(local, "checked_manifest", look)
+    written = write(store)
+    assert store.manifests() == [written]
+    assert looked_at == []
+    (file,) = tmp_path.glob("*/map.parquet")
+    flip(file, 40)
+    assert store.manifests() == []
+    assert looked_at == [file.parent.name]
+    assert LocalSnapshots(tmp_path).damaged(), "another process reads all of it"
 
 
 def test_damage_that_comes_while_the_process_runs_is_found(tmp_path: Path) -> None:
