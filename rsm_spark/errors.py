@@ -25,6 +25,7 @@
         * `StateDivergedError` the state differs from the leader's at the same revision: the replica stops
         * `MissingLogError`      entries that are needed have been trimmed; names the range
         * `ChainConflictError`   the chain was written by somebody else: this leader is deposed
+    * `NoRoomError`              the disk of a replica has no room for its state
     * `SnapshotError`            a snapshot cannot be written or used
         * `CorruptSnapshotError` its files are not what its manifest says
         * `NoSuchSnapshotError`  there is none, or none of this revision
@@ -53,6 +54,7 @@ __all__ = [
     "MissingLogError",
     "NoLeaderError",
     "NoSuchLogError",
+    "NoRoomError",
     "NoSuchSnapshotError",
     "NotLeaderError",
     "NotReadyError",
@@ -271,6 +273,10 @@ class MissingLogError(LogError):
 
 class ChainConflictError(LogError):
     """The chain was written by somebody else: this leader is deposed."""
+
+
+class NoRoomError(RsmError):
+    """The disk of a replica has no room for its state. What was confirmed is in the log, and is applied later."""
 
 
 class SnapshotError(RsmError):

@@ -30,6 +30,8 @@ from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.snapshots.manifest import SnapshotStore
 
 _LOGGER = logging.getLogger(__name__)
+ROOM_ALARM = "room"
+"""Alarm of a replica whose disk has no room for its state; it ends with the next entry that is kept."""
 
 
 class ReplicaContext:
@@ -207,6 +209,8 @@ class ReplicaContext:
 
     def entry_applied(self) -> None:
         """Tell those who wait for revisions, and whoever takes snapshots."""
+        if ROOM_ALARM in self.alarms:
+            del self.alarms[ROOM_ALARM]  # An entry was kept.
         for listener in self.applied_listeners:
             listener(self.tip.revision)
         self.batch_ended()

@@ -48,7 +48,7 @@ from rsm_spark.core.machine import AdvisedMachine, encode_description
 from rsm_spark.core.records import KernelRecord
 from rsm_spark.core.reports import CONTRADICTIONS_MAX
 from rsm_spark.core.submissions import RequestQueue
-from rsm_spark.errors import CorruptLogError, StateDivergedError
+from rsm_spark.errors import CorruptLogError, NoRoomError, StateDivergedError
 from rsm_spark.runtime.context import ReplicaContext, resolve
 from rsm_spark.runtime.entry_telling import EntryTelling
 from rsm_spark.runtime.log_maintenance import LogMaintenance
@@ -404,7 +404,13 @@ class LeaderDriver:
     def _answer(self, effect: AnswerBatch) -> None:
         context = self._context
         batch = effect.batch
-        context.confirm(effect.tip, effect.position, batch.payload)
+        try:
+            context.confirm(effect.tip, effect.position, batch.payload)
+        except NoRoomError:
+            # It is in the log: whoever leads next has the answers, and clients that ask again get them.
+            for submission in batch.submissions:
+                resolve(submission.ticket, submission.give_up(effect.tip.revision, applied_never=False))
+            raise
         if self.telling is not None:
             self.telling.add(effect.position, batch.payload)
         for submission in batch.confirm():

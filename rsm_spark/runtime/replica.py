@@ -25,7 +25,7 @@ from rsm_spark.core.leadership_ends import SAID_CHARS_MAX, ElectionFinding, Ende
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.core.position import LogPosition
 from rsm_spark.core.submissions import RequestQueue
-from rsm_spark.errors import MissingLogError, StateDivergedError
+from rsm_spark.errors import MissingLogError, NoRoomError, StateDivergedError
 from rsm_spark.log.discovery import MemberKeeper
 from rsm_spark.log.election import Election
 from rsm_spark.log.ended_leaderships import note_end
@@ -33,7 +33,7 @@ from rsm_spark.log.liveness_probe import LivenessProbe
 from rsm_spark.log.member import Member
 from rsm_spark.runtime.beating import BeatListener, BeatPeers, until_any
 from rsm_spark.runtime.boot import boot, first_boot
-from rsm_spark.runtime.context import ReplicaContext, ignore, subscribe
+from rsm_spark.runtime.context import ROOM_ALARM, ReplicaContext, ignore, subscribe
 from rsm_spark.runtime.describing import describe_replica
 from rsm_spark.runtime.divergence import keep_evidence, tell_leader
 from rsm_spark.runtime.following import Follower
@@ -54,6 +54,8 @@ _LOGGER = logging.getLogger(__name__)
 _LEAVE_S_MAX = 3.0
 _NOTE_S_MAX = 1.0
 """Time that a leader takes to note why it has ended."""
+_ROOM_S = 2.0
+"""Pause of a replica whose disk is full: longer than others take to elect one that has room."""
 _FOLLOWERS = "followers"
 """Owner of questions how far the log is, when requests take turns."""
 
@@ -475,6 +477,9 @@ class Replica:
             _LOGGER.warning("booting again: %s", error, extra=self._context.log_extra)
             await self._rebuild()
             return False
+        except NoRoomError as error:
+            await self._wait_for_room(error)
+            return False
         finally:
             for task in (following, elected):
                 task.cancel()
@@ -507,7 +512,7 @@ class Replica:
         assert self._election is not None
         driver = self._driver = self._serving.driver = LeaderDriver(self._context, self._queue, self._found())
         self._context.want_checkpoint = driver.want_checkpoint
-        outcome = None
+        outcome = no_room = None
         try:
             if self._stopping:
                 driver.resign("the replica stops")
@@ -515,6 +520,9 @@ class Replica:
             self._note_end(driver.protocol.epoch, "" if outcome.deposed else outcome.reason)
         except MissingLogError as error:
             _LOGGER.warning("booting again: %s", error, extra=self._context.log_extra)
+            self._note_end(driver.protocol.epoch, str(error))
+        except NoRoomError as error:
+            no_room = error
             self._note_end(driver.protocol.epoch, str(error))
         except Exception as error:
             self._note_end(driver.protocol.epoch, f"{type(error).__name__}: {error}")
@@ -524,7 +532,9 @@ class Replica:
             self._context.want_checkpoint = ignore
         self._context.leader = self._context.leader_address = self._context.leader_http = None
         await self._resign()
-        if (outcome is None or outcome.rebuild) and not self._stopping:
+        if no_room is not None:
+            await self._wait_for_room(no_room)
+        elif (outcome is None or outcome.rebuild) and not self._stopping:
             await self._rebuild()
 
     def _found(self) -> ElectionFinding | None:
@@ -546,7 +556,15 @@ class Replica:
         """Throw the state away: it shows what was not confirmed, or cannot be continued. Metadata may be away."""
         self._context.has_state = False
         while True:
-            with contextlib.suppress(LedgerError):
+            with contextlib.suppress(LedgerError, NoRoomError):
                 await boot(self._context)
                 return
             await asyncio.sleep(self._context.settings.retry_s)
+
+    async def _wait_for_room(self, error: NoRoomError) -> None:
+        """Go back to what the disk has, and on from there; meanwhile another replica may lead."""
+        _LOGGER.warning("the replica waits: %s", error, extra=self._context.log_extra)
+        self._context.alarms[ROOM_ALARM] = str(error)
+        self._context.has_state = False
+        await asyncio.sleep(_ROOM_S)
+        await self._rebuild()

@@ -114,6 +114,7 @@ class Stores:
     Attributes:
         alive: Those that run.
         own_options: Of a replica alone, wherever it is started; by its id.
+        prefixes: Put before the command of a replica, to run it elsewhere; by its id.
 
     """
 
@@ -123,11 +124,13 @@ class Stores:
         self.folder = folder
         self.alive: dict[str, StoreProcess] = {}
         self.own_options: dict[str, tuple[str, ...]] = {}
+        self.prefixes: dict[str, Sequence[str]] = {}
 
     def start(self, replica_id: str, *options: str, command: Sequence[str] = STORE) -> StoreProcess:
         options = (*options, *self.own_options.get(replica_id, ()))
+        prefix = self.prefixes.get(replica_id, ())
         store = self.alive[replica_id] = StoreProcess(
-            self.metadata_uri, self.log, self.folder, replica_id, *options, command=command
+            self.metadata_uri, self.log, self.folder, replica_id, *options, prefix=prefix, command=command
         )
         return store
 

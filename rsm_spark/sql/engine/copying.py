@@ -11,14 +11,17 @@ import msgspec
 
 from rsm_spark.core.machine import Row
 from rsm_spark.core.records import pack
-from rsm_spark.errors import CorruptSnapshotError
+from rsm_spark.errors import CorruptSnapshotError, NoRoomError
 from rsm_spark.sql.engine.catalog import SqlCatalog
 from rsm_spark.sql.engine.connections import open_reader
+from rsm_spark.sql.engine.faults import is_full
 from rsm_spark.sql.engine.sequences import SequenceTable
 from rsm_spark.sql.engine.writer import MARK_TABLE, SqlWriter
 from rsm_spark.sql.records import CATALOG, ROWS, SEQUENCES, CatalogRow, SqlRecord
 
 _decode = msgspec.msgpack.decode
+_PART_BYTES = 64 * 1024 * 1024
+"""So many bytes of rows are written in one transaction: SQLite's WAL has as many, not as many as the tables."""
 
 
 def committed_rows(path: Path, cache_mib: int) -> Iterator[Row]:
@@ -54,12 +57,14 @@ def _rows(connection: apsw.Connection, revision: int) -> Iterator[Row]:
 
 
 def restore_rows(writer: SqlWriter, rows: Iterable[Row]) -> None:
-    """Replace all by these rows; kept with the next commit.
+    """Replace all by these rows, in parts; the state that they make is kept with the next commit.
 
-    Indexes, views and triggers are made when the rows are there.
+    Indexes, views and triggers are made when the rows are there. What was there before is gone from the first part on,
+    and its mark first: it was asked before, and the log does not go on from there.
 
     Raises:
-        CorruptSnapshotError: They are none of SQL tables; the file is as it was at its last commit.
+        CorruptSnapshotError: They are none of SQL tables; the file is of no use until other rows are restored.
+        NoRoomError: The disk is full; the same holds.
 
     """
     writer.clear()
@@ -67,6 +72,8 @@ def restore_rows(writer: SqlWriter, rows: Iterable[Row]) -> None:
         _restore(writer, rows)
     except (apsw.Error, msgspec.MsgspecError, TypeError, ValueError, LookupError) as error:
         writer.rollback()
+        if is_full(error):
+            raise NoRoomError(f"the snapshot has no room on the disk as tables: {error}. Make room") from error
         raise CorruptSnapshotError(f"a row of the snapshot cannot be written into SQLite's file: {error}") from error
     except BaseException:
         writer.rollback()
@@ -77,6 +84,7 @@ def _restore(writer: SqlWriter, rows: Iterable[Row]) -> None:
     objects: dict[str, CatalogRow] = {}
     are_tables_made = False
     sequences: list[tuple[Any, ...]] = []
+    size = 0
     for table, key, row, _ in rows:
         if table == CATALOG:
             if are_tables_made:
@@ -88,15 +96,20 @@ def _restore(writer: SqlWriter, rows: Iterable[Row]) -> None:
             are_tables_made = True
         if table == ROWS:
             number, row_key = _decode(key)
-            writer.fold(SqlRecord.ROW_PUT, (number, row_key, _decode(row)[0]))
-            writer.forget_folded()
+            writer.insert(number, row_key, _decode(row)[0])
+            size += len(row)
+            if size >= _PART_BYTES:
+                writer.keep_part()
+                size = 0
         elif table == SEQUENCES:
             sequences.append((*_decode(key), *_decode(row)))
         else:
             raise CorruptSnapshotError(f"SQL tables have no rows in {table!r}")
     if not are_tables_made:
         _make(writer, objects, only_tables=True)
+    writer.keep_part()
     _make(writer, objects, only_tables=False)
+    writer.hold_sequences()
     for one in sequences:
         writer.fold(SqlRecord.SEQUENCE_PUT, one)
     writer.forget_folded()

@@ -42,6 +42,9 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (apsw.RangeError, "sql"),
 )
 _TEXT_CHARS_MAX = 1_000
+_NO_ROOM = (
+    "the disk of the leader is full, nothing was done: make room there, or try again: another replica may lead soon"
+)
 _SYSTEM = re.compile(rf"no such table: (?:main\.)?(?:{'|'.join(COLUMNS)})", re.IGNORECASE)
 _SYSTEM_TEXT = ": system tables are read by queries, not by statements that write, and not by views"
 _GRANTS = re.compile(r'near "(?:GRANT|REVOKE)": syntax error', re.IGNORECASE)
@@ -64,11 +67,19 @@ def fault_of(error: Exception, refusal: str, statement: int) -> SqlFault:
     if isinstance(error, apsw.AuthError) or refusal:
         kind = "denied" if refusal.startswith(NO_RIGHT) else "refused"
         return SqlFault(kind, refusal or str(error), statement)
+    if isinstance(error, apsw.FullError):
+        return SqlFault("limit", _NO_ROOM, statement)
     kind = next((kind for one, kind in _KINDS if isinstance(error, one)), "sql")
     text = str(error)[:_TEXT_CHARS_MAX]
     if _GRANTS.match(text):
         return SqlFault("refused", RIGHTS_ARE_IN_A_FILE, statement)
     return SqlFault(kind, text + _SYSTEM_TEXT if _SYSTEM.fullmatch(text) else text, statement)
+
+
+def is_full(error: BaseException) -> bool:
+    """Return whether an error says that the disk has no room: the index of the WAL has a word of its own for it."""
+    is_of_index = isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
+    return is_of_index or isinstance(error, apsw.FullError)
 
 
 def is_statements_own(error: Exception) -> bool:

@@ -11,8 +11,11 @@ SQLite rolls the whole transaction back on some errors of one statement (OR ROLL
 the entry holds already is then written again, by key.
 """
 
+# Longer than 400 lines: one connection, and everything that may be in its transaction.
+
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,17 +25,17 @@ import msgspec
 
 from rsm_spark.core.durable import KernelChange, StateMark
 from rsm_spark.core.machine import MachineDescription, Row, RowChange
-from rsm_spark.errors import CorruptLogError
+from rsm_spark.errors import CorruptLogError, NoRoomError
 from rsm_spark.sql.engine.catalog import CATALOG_TABLE, SqlCatalog
 from rsm_spark.sql.engine.catalog_history import CatalogHistory
 from rsm_spark.sql.engine.connections import open_writer, private_comment
-from rsm_spark.sql.engine.faults import SqlFaultError, SqlRefusal, fault_of, is_statements_own
+from rsm_spark.sql.engine.faults import SqlFaultError, SqlRefusal, fault_of, is_full, is_statements_own
 from rsm_spark.sql.engine.folding import RecordWriter
 from rsm_spark.sql.engine.guard import INTERNAL_PREFIX, StatementGuard
 from rsm_spark.sql.engine.running import SqlRunner
 from rsm_spark.sql.engine.sequences import SequenceTable
 from rsm_spark.sql.engine.shapes import quoted
-from rsm_spark.sql.engine.touched import MadeRecord
+from rsm_spark.sql.engine.touched import MadeRecord, decode_values
 from rsm_spark.sql.limits import ENTRY_S, SqlSettings
 from rsm_spark.sql.messages import SqlCommit, SqlResult, SqlStatement
 from rsm_spark.sql.records import CATALOG
@@ -102,8 +105,21 @@ class SqlWriter:
         self._folded: list[tuple[int, tuple[Any, ...]]] = []  # Since the last commit.
         self._broken: Exception | None = None
         self._spent_s = 0.0  # By transactions since the last commit.
-        self._make_tables()
-        self.rollback()
+        self._path = path
+        try:
+            self._make_tables()
+            self.rollback()
+        except apsw.Error as error:
+            raise self._no_room(error) from error
+
+    def _no_room(self, error: Exception) -> Exception:
+        """Return what an error of SQLite means, if it is that the disk is full; else itself."""
+        if not is_full(error):
+            return error
+        return NoRoomError(
+            f"{self._path}: the disk is full, and the tables cannot be written: {error}. Make room: what was "
+            "confirmed is in the log, and nothing of it is lost"
+        )
 
     def _make_tables(self) -> None:
         self.catalog.make()
@@ -122,9 +138,11 @@ class SqlWriter:
         """Hear of a commit; have pages written back into the file, as SQLite does by itself without this."""
         self.wal_pages = pages
         if pages >= _CHECKPOINT_PAGES:
-            known, written = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            if known == written:
-                self.wal_pages = 0  # The file has all, and the WAL may begin anew at any time.
+            # The commit itself stands in the WAL: that the file cannot grow now is no failure of it.
+            with contextlib.suppress(apsw.FullError):
+                known, written = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                if known == written:
+                    self.wal_pages = 0  # The file has all, and the WAL may begin anew at any time.
         return apsw.SQLITE_OK
 
     @property
@@ -293,6 +311,7 @@ class SqlWriter:
 
         Raises:
             CorruptLogError: It is none that can be written here.
+            NoRoomError: The disk is full.
             apsw.Error: The file failed.
 
         """
@@ -315,7 +334,9 @@ class SqlWriter:
         self._begin(is_leading=False)
         try:
             change = self._folding.write(record_type, fields)
-        except (CorruptLogError, apsw.IOError, apsw.FullError, apsw.NoMemError, apsw.CorruptError):
+        except (apsw.FullError, apsw.IOError) as error:
+            raise self._no_room(error) from error
+        except (CorruptLogError, apsw.NoMemError, apsw.CorruptError):
             raise
         except (apsw.Error, TypeError, ValueError, msgspec.MsgspecError) as error:
             raise CorruptLogError(f"a record of type {record_type} cannot be written: {error}") from error
@@ -340,9 +361,16 @@ class SqlWriter:
         """Keep what was folded, rows of the kernel and the mark, in one step.
 
         Raises:
+            NoRoomError: The disk is full: the file stands at the commit before.
             apsw.Error: The file failed: it stands at the commit before.
 
         """
+        try:
+            self._commit(mark, changes)
+        except apsw.Error as error:
+            raise self._no_room(error) from error
+
+    def _commit(self, mark: StateMark, changes: Iterable[KernelChange]) -> None:
         if self._broken is not None:
             raise self._broken
         self._drop_pending()
@@ -383,8 +411,31 @@ class SqlWriter:
         """Forget what was folded: a restore has no commands that might fail among it."""
         self._folded = []
 
+    def insert(self, number: int, key: bytes, image: bytes) -> None:
+        """Write a row of another state, which its table does not have yet.
+
+        Raises:
+            LookupError: There is no such table.
+            apsw.Error: SQLite does not take it.
+
+        """
+        shape = self.catalog.shape_of(number)
+        self.execute(shape.insert, (*decode_values(key), *shape.filled(decode_values(image))))
+
+    def hold_sequences(self) -> None:
+        """Have the ids that AUTOINCREMENT gives begin where the log says, whatever rows were written."""
+        for number in self.catalog.tables:
+            shape = self.catalog.shape_of(number)
+            if shape.is_counted:
+                self._sequences.hold(shape)
+
+    def keep_part(self) -> None:
+        """Keep what of another state is there so far: a file without a mark, of which no boot takes anything."""
+        self.execute("COMMIT")
+        self.execute("BEGIN IMMEDIATE")
+
     def clear(self) -> None:
-        """Remove all, the mark too; like everything else it is kept with the next commit."""
+        """Remove all, the mark too; like everything else it is kept with the next commit, or `keep_part`."""
         self.rollback()
         self._begin(is_leading=False)
         for kind in ("view", "trigger", "table"):
