@@ -202,7 +202,9 @@ def add_table_files(
         schema: Of their rows.
         mode: "overwrite": they are all that it has from now on, "append": they come to its others.
         properties: Of the commit.
-        name, description, configuration: Of a table that is made.
+        name: Of a table that is made.
+        description: The same.
+        configuration: The same.
         storage_options: For `deltalake`.
 
     Raises:
