@@ -162,7 +162,7 @@ class PgBackend:
 
     async def _of_system(self, task: ReadRows, caller: PgCaller) -> RowsRead:
         schema, revision = await self._schema(task.level, caller)
-        asked = (task.sql, task.values, schema, task.user, dict(task.settings))
+        asked = (task.sql, task.values, schema, task.user, dict(task.settings), caller.rights)
         async with self._turns.of(caller.turns_as):
             loop = asyncio.get_running_loop()
             result = await loop.run_in_executor(self._thread, self._catalog.answer, *asked)

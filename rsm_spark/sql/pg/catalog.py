@@ -12,6 +12,7 @@ from rsm_spark.sql.pg.catalog_schema import catalog_of
 from rsm_spark.sql.pg.catalog_tables import SCHEMAS, TABLES, catalog_rows
 from rsm_spark.sql.pg.faults import fault_of
 from rsm_spark.sql.pg.session_settings import SessionSettings
+from rsm_spark.sql.table_rights import TableRights
 
 _TIME_S: Final = 5.0
 _BYTES_MAX: Final = 2 * 1024 * 1024
@@ -41,6 +42,7 @@ class PgCatalog:
         schema: Sequence[tuple[Any, ...]],
         user: str,
         settings: Mapping[str, str],
+        rights: TableRights | None = None,
     ) -> SqlResult:
         """Return the rows of a question.
 
@@ -50,13 +52,15 @@ class PgCatalog:
             schema: Rows of `SCHEMA_SQL`.
             user: Who asks.
             settings: Of the session that asks.
+            rights: Tables that it has; None = all.
 
         Raises:
             PgFault: It is wrong, or takes too long.
 
         """
         base = self._ready(schema)
-        self._functions.user, self._functions.settings = user, settings
+        calls = self._functions
+        calls.user, calls.settings, calls.rights = user, settings, rights
         found = base.query(sql, values, _TIME_S, _BYTES_MAX)
         if isinstance(found, SqlFault):
             raise fault_of(found)

@@ -14,10 +14,13 @@ from rsm_spark.sql.pg.catalog_tables import (
     quoted_name,
 )
 from rsm_spark.sql.pg.session_settings import SERVER_VERSION
+from rsm_spark.sql.table_rights import TableRights
 
 ARRAY_MARK: Final = "\x02"
 """Begins a text that is an array: JSON behind it."""
 _PATTERN_CHARS_MAX: Final = 200
+_WRITE_PRIVILEGES: Final = frozenset({"INSERT", "UPDATE", "DELETE", "TRUNCATE"})
+_SCHEMA_PRIVILEGES: Final = frozenset({"REFERENCES", "TRIGGER", "MAINTAIN"})
 _TYPES_BY_NAME: Final = {
     **{name: oid for oid, (name, _, _, _) in TYPES.items()},
     **{words: oid for oid, (_, words, _, _) in TYPES.items()},
@@ -35,12 +38,14 @@ class PgCatalogCalls:
     Attributes:
         user: Who asks.
         settings: Of the session that asks.
+        rights: Tables that who asks has; None = all.
 
     """
 
     def __init__(self, database: str) -> None:
         self.user = ""
         self.settings: Mapping[str, str] = {}
+        self.rights: TableRights | None = None
         self._database = database
         self._found = PgCatalogRows({}, {}, {}, {}, {}, {})
         self._by_name: dict[str, int] = {}
@@ -54,8 +59,8 @@ class PgCatalogCalls:
         """Return functions of values by name."""
         always: dict[str, Any] = {
             "pg_table_is_visible": 1, "pg_type_is_visible": 1, "pg_function_is_visible": 1, "pg_operator_is_visible": 1,
-            "has_table_privilege": 1, "has_schema_privilege": 1, "has_database_privilege": 1, "has_column_privilege": 1,
-            "has_any_column_privilege": 1, "has_sequence_privilege": 1, "has_function_privilege": 1, "pg_has_role": 1,
+            "has_schema_privilege": 1, "has_database_privilege": 1, "has_sequence_privilege": 1,
+            "has_function_privilege": 1, "pg_has_role": 1,
             "pg_collation_is_visible": 1, "obj_description": None, "col_description": None, "shobj_description": None,
             "pg_relation_size": 0,
             "pg_table_size": 0, "pg_total_relation_size": 0, "pg_database_size": 0, "pg_indexes_size": 0,
@@ -87,6 +92,9 @@ class PgCatalogCalls:
             "pg_get_viewdef": self._view_text,
             "pg_get_triggerdef": lambda oid, *_: self._found.trigger_texts.get(oid),
             "pg_char_to_encoding": lambda *_: 6,
+            "has_table_privilege": lambda *asked: self._has_privilege(*asked[-2:]),
+            "has_any_column_privilege": lambda *asked: self._has_privilege(*asked[-2:]),
+            "has_column_privilege": lambda *asked: self._has_privilege(asked[-3], asked[-1]),
             "regclass": self._regclass,
             "to_regclass": self._to_regclass,
             "regtype": self._regtype,
@@ -127,6 +135,20 @@ class PgCatalogCalls:
         if not column:
             return text or None
         return quoted_name(columns[column - 1]) if 0 < column <= len(columns) and columns[column - 1] else None
+
+    def _has_privilege(self, table: Any, privileges: Any) -> Any:
+        """Return whether who asks has one of some privileges; None = there is no such table for it."""
+        oid = self._regclass(table) if isinstance(table, str) else table
+        name = self._found.names.get(oid)
+        if self.rights is None or name is None:
+            return 1 if self.rights is None else None
+        named = {word.strip().upper() for word in str(privileges).split(",")}
+        rights = self.rights
+        return int(
+            ("SELECT" in named and rights.may_read(name))
+            or (bool(named & _WRITE_PRIVILEGES) and rights.may_write(name))
+            or (bool(named & _SCHEMA_PRIVILEGES) and rights.may_alter(name))
+        )
 
     def _view_text(self, oid: Any, *_: Any) -> Any:
         if isinstance(oid, str):

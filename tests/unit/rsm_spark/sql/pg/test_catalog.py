@@ -9,11 +9,12 @@ import pytest
 
 from rsm_spark.sql.pg.catalog import PgCatalog
 from rsm_spark.sql.pg.catalog_functions import shown_array
-from rsm_spark.sql.pg.catalog_schema import SCHEMA_SQL, catalog_of
+from rsm_spark.sql.pg.catalog_schema import SCHEMA_SQL, catalog_of, shown_rows
 from rsm_spark.sql.pg.catalog_tables import TABLES, catalog_rows
 from rsm_spark.sql.pg.dialect import respelled
 from rsm_spark.sql.pg.faults import PgFault
 from rsm_spark.sql.pg.lexing import statements_of
+from rsm_spark.sql.table_rights import TableRights
 
 _SCHEMA = """
 CREATE TABLE item (id INTEGER PRIMARY KEY AUTOINCREMENT, name VARCHAR(40) NOT NULL UNIQUE,
@@ -36,14 +37,16 @@ def schema() -> list[tuple[Any, ...]]:
 class Asks:
     """A client of the catalog."""
 
-    def __init__(self, schema: list[tuple[Any, ...]]) -> None:
+    def __init__(self, schema: list[tuple[Any, ...]], rights: TableRights | None = None) -> None:
         self.catalog = PgCatalog("shop")
         self.schema = schema
+        self.rights = rights
 
     def __call__(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         (lexed,) = statements_of(sql)
         assert lexed.is_of_system
-        return list(self.catalog.answer(respelled(lexed), values, self.schema, "ann", {"TimeZone": "UTC"}).rows)
+        asked = respelled(lexed), values, self.schema, "ann", {"TimeZone": "UTC"}, self.rights
+        return list(self.catalog.answer(*asked).rows)
 
 
 @pytest.fixture
@@ -224,3 +227,27 @@ def test_what_is_wrong_or_too_much_is_refused(ask, monkeypatch, sql, code):
 def test_arrays_are_written_as_postgresql_does():
     assert shown_array('\x02["a", "b c", null, "d\\"e"]') == '{a,"b c",NULL,"d\\"e"}'
     assert shown_array("[1, 2]") == "{1,2}"
+
+
+def test_who_has_some_tables_is_told_of_these_and_of_its_rights(schema):
+    rights = TableRights(("sale",), (), ("cheap",))
+    asks = Asks(shown_rows(schema, rights.may_see), rights)
+    assert asks("SELECT relname FROM pg_class WHERE relname NOT LIKE 'pg_%' ORDER BY 1") == [
+        ("cheap",), ("sale",), ("sale_note",), ("sale_pkey",),
+    ]  # fmt: skip
+    # It refers to a table of which nothing is told.
+    assert asks("SELECT conname FROM pg_constraint WHERE contype = 'f'") in ([], [("sale_item_fkey",)])
+    for privilege, of_sale, of_cheap in (
+        ("SELECT", 1, 0), ("insert", 0, 0), ("UPDATE, SELECT", 1, 0), ("TRIGGER", 0, 1),
+        ("SELECT WITH GRANT OPTION", 0, 0),
+    ):  # fmt: skip
+        asked = "SELECT has_table_privilege('public.sale', $1), has_table_privilege(current_user, 'cheap', $1)"
+        assert [tuple(map(int, row)) for row in asks(asked, privilege)] == [(of_sale, of_cheap)], privilege
+    assert asks("SELECT has_table_privilege('item', 'SELECT')") == [(None,)]
+    assert asks("SELECT has_column_privilege('sale', 'note', 'SELECT') FROM pg_database") == [(1,)]
+    by_number = "SELECT has_table_privilege(oid, 'SELECT') FROM pg_class WHERE relname IN ('sale', 'cheap')"
+    assert sorted(asks(by_number)) == [(0,), (1,)]
+    asks.catalog.close()
+    whole = Asks(schema)
+    assert whole("SELECT has_table_privilege('item', 'INSERT')") == [(1,)]
+    whole.catalog.close()
