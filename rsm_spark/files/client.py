@@ -24,11 +24,11 @@ from rsm_spark.files.commands import (
     ReadFile,
     ShowEntry,
     SumEntries,
+    UploadBegun,
     decode_reply,
     decode_result,
     encode,
 )
-from rsm_spark.files.limits import PART_BYTES_MAX
 
 
 class FileClient:
@@ -55,8 +55,8 @@ class FileClient:
         """
         return cls(await ServiceClient.connect(log, metadata_uri, rsm_root=rsm_root, timeout_s=timeout_s))
 
-    async def execute(self, command: FileCommand) -> bool:
-        """Have a command carried out; return whether there was anything to do it with.
+    async def execute(self, command: FileCommand) -> FileDone | UploadBegun:
+        """Have a command carried out; return its reply.
 
         Raises:
             FileError: It was refused.
@@ -64,9 +64,9 @@ class FileClient:
 
         """
         reply = decode_reply((await self._service.execute(encode(command))).payload)
-        if isinstance(reply, FileDone):
-            return reply.is_done
-        raise reply.error()
+        if isinstance(reply, FileRefused):
+            raise reply.error()
+        return reply
 
     async def query(self, query: FileQuery) -> FileResult:
         """Return what is asked.
@@ -106,15 +106,24 @@ class FileClient:
         return found
 
     async def pieces(self, path: str) -> AsyncIterator[bytes]:
-        """Iterate over the content of a file. It is read as it is at each piece: appends that come meanwhile too."""
-        at = 0
-        while True:
-            part = await self.query(ReadFile(path, at, PART_BYTES_MAX))
-            assert isinstance(part, FilePart)
-            yield part.content
+        """Iterate over the content of a file as it is at the first piece.
+
+        Raises:
+            FileError: There is none, or another one took its place meanwhile.
+
+        """
+        part = await self._part(ReadFile(path))
+        size, number, at = part.size, part.number, len(part.content)
+        yield part.content
+        while at < size:
+            part = await self._part(ReadFile(path, at, size - at, number))
             at += len(part.content)
-            if at >= part.size:
-                return
+            yield part.content
+
+    async def _part(self, query: ReadFile) -> FilePart:
+        found = await self.query(query)
+        assert isinstance(found, FilePart)
+        return found
 
     async def close(self) -> None:
         """Disconnect."""

@@ -88,8 +88,51 @@ class SetQuota(msgspec.Struct, frozen=True, array_like=True, tag=8):
     bytes_max: int | None
 
 
+class BeginUpload(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """Begin to send a file in parts. It is there when the upload ends, whole; until then it is nowhere."""
+
+    path: str
+    owner: str
+    permission: int
+    overwrite: bool
+
+
+class WriteUpload(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """Send the next part; parts are numbered from 0."""
+
+    path: str
+    number: int
+    part: int
+    content: bytes
+
+
+class EndUpload(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """Put the file at its path, with all that was sent."""
+
+    path: str
+    number: int
+
+
+class DropUpload(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """Forget what was sent."""
+
+    path: str
+    number: int
+
+
 FileCommand = (
-    CreateFile | AppendFile | MakeDirectory | RenameEntry | DeleteEntry | SetFileTimes | SetPermission | SetQuota
+    BeginUpload
+    | WriteUpload
+    | EndUpload
+    | DropUpload
+    | CreateFile
+    | AppendFile
+    | MakeDirectory
+    | RenameEntry
+    | DeleteEntry
+    | SetFileTimes
+    | SetPermission
+    | SetQuota
 )
 
 
@@ -108,11 +151,12 @@ class ListEntries(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class ReadFile(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Read bytes of a file; None = all behind the offset."""
+    """Read bytes of a file, 1 MiB at most; None = all behind the offset. With a number only of the file that has it."""
 
     path: str
     offset: int = 0
     length: int | None = None
+    number: int = 0
 
 
 class SumEntries(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -139,6 +183,12 @@ class FileRefused(msgspec.Struct, frozen=True, array_like=True, tag=1):
     def error(self) -> FileError:
         """Return it as an error."""
         return file_error(FileFault(self.fault), self.reason)
+
+
+class UploadBegun(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Number of an upload, which its parts name."""
+
+    number: int
 
 
 class EntryShown(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -176,10 +226,11 @@ class EntriesPage(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class FilePart(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Bytes of a file, and how many it has in all."""
+    """Bytes of a file, how many it has in all, and its number."""
 
     content: bytes
     size: int
+    number: int
 
 
 class EntriesSum(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -192,7 +243,7 @@ class EntriesSum(msgspec.Struct, frozen=True, array_like=True, tag=5):
     bytes_max: int
 
 
-FileReply = FileDone | FileRefused
+FileReply = FileDone | UploadBegun | FileRefused
 FileResult = FileRefused | EntryShown | EntriesPage | FilePart | EntriesSum
 
 _COMMANDS = msgspec.msgpack.Decoder(FileCommand)

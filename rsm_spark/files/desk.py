@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rsm_spark.client.service_client import ServiceClient
+from rsm_spark.client.leader_links import LeaderLinks
 from rsm_spark.core.commands import AnswerStatus, Query
 from rsm_spark.core.freshness import INDEXED
 from rsm_spark.core.outcome_errors import AskedReplica, error_of_answer
@@ -19,6 +19,7 @@ from rsm_spark.files.commands import (
     FileQuery,
     FileRefused,
     FileResult,
+    UploadBegun,
     decode_reply,
     decode_result,
     encode,
@@ -35,18 +36,22 @@ class FileDesk:
 
     Args:
         replica: Whose state is read.
-        client: Sends commands to the leader; stays the caller's to close.
+        links: To the leader, one for each caller: who writes much does not stand before the others. Stay the caller's.
         answer_s: See `ANSWER_S`.
 
     """
 
-    def __init__(self, replica: Replica, client: ServiceClient, *, answer_s: float = ANSWER_S) -> None:
+    def __init__(self, replica: Replica, links: LeaderLinks, *, answer_s: float = ANSWER_S) -> None:
         self._replica = replica
-        self._client = client
+        self._links = links
         self._answer_s = answer_s
 
-    async def execute(self, command: FileCommand) -> bool:
-        """Have a command carried out; return whether there was anything to do it with.
+    async def execute(self, command: FileCommand, owner: str) -> FileDone | UploadBegun:
+        """Have a command carried out; return its reply.
+
+        Args:
+            command: What.
+            owner: Whose it is.
 
         Raises:
             FileError: It was refused, nothing was changed.
@@ -54,10 +59,11 @@ class FileDesk:
             RsmError: It was not carried out: nobody leads, or too much waits.
 
         """
-        reply = decode_reply((await self._client.execute(encode(command), timeout_s=self._answer_s)).payload)
-        if isinstance(reply, FileDone):
-            return reply.is_done
-        raise reply.error()
+        async with self._links.of(owner) as client:
+            reply = decode_reply((await client.execute(encode(command), timeout_s=self._answer_s)).payload)
+        if isinstance(reply, FileRefused):
+            raise reply.error()
+        return reply
 
     async def query(self, query: FileQuery, owner: str) -> FileResult:
         """Return what is asked.

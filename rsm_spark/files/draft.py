@@ -68,24 +68,37 @@ class FileDraft:
 
     def create(self, path: str, content: bytes, owner: str, permission: int, *, overwrite: bool) -> None:
         """Make a file."""
+        place = self._free_place(path, overwrite=overwrite)
+        check_size(path, content, 0)
+        check_owner(owner, permission)
+        self._enter_file(place, owner, permission, len(content), 1 if content else 0, content=content)
+
+    def _free_place(self, path: str, *, overwrite: bool) -> _Place:
+        """Return the place of a file that may be made."""
         place = self._place(path)
         old = place.node
         if old is not None and old.is_directory:
             raise FileError(FileFault.EXISTS, f"{shown(path)} already exists as a directory")
         if old is not None and not overwrite:
             raise FileError(FileFault.EXISTS, f"{shown(path)} already exists")
-        check_size(path, content, 0)
-        check_owner(owner, permission)
-        more = FileSum(0 if old else 1, len(place.missing), len(content) - (old.size if old else 0))
+        return place
+
+    def _enter_file(
+        self, place: _Place, owner: str, permission: int, size: int, part_count: int, *, number: int = 0,
+        content: bytes = b"",
+    ) -> None:  # fmt: skip
+        """Put a file at a place; without a number it is a new one, with this content."""
+        old = place.node
+        more = FileSum(0 if old else 1, len(place.missing), size - (old.size if old else 0))
         self._check_room(place, more)
         if old is not None:
             self._remove(place.directory, place.name, old)
         directory = self._make_missing(place, owner, permission | 0o111)
-        number = self._next_number
+        number = number or self._next_number
         if content:
             self.records.append((PART_WRITTEN, (number, 0, content)))
         node = FileNode(
-            number, is_directory=False, size=len(content), part_count=1 if content else 0, modified_ms=self._now_ms,
+            number, is_directory=False, size=size, part_count=part_count, modified_ms=self._now_ms,
             accessed_ms=self._now_ms, owner=owner, permission=permission,
         )  # fmt: skip
         self._enter(directory, place.name, node)

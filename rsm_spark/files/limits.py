@@ -8,9 +8,14 @@ from rsm_spark.files.paths import shown
 
 PART_BYTES_MAX = 1024 * 1024
 """Bytes that one command writes: it fits an entry of the log several times."""
-FILE_BYTES_MAX = 8 * 1024 * 1024
+FILE_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of a file: all contents lie in the state."""
 PARTS_MAX = 1_000
+UPLOADS_MAX = 1_000
+UPLOADS_BYTES_MAX = 512 * 1024 * 1024
+"""Bytes of all files that are being sent; one owner has half of them at most."""
+UPLOAD_MS = 600_000
+"""Logged time after which a file goes of which no further part has come."""
 CHILDREN_MAX = 100_000
 """Names in one directory."""
 OWNER_CHARS_MAX = 200

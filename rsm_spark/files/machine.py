@@ -14,8 +14,11 @@ from rsm_spark.core.table_machine import TableMachine
 from rsm_spark.files.commands import (
     ANY,
     AppendFile,
+    BeginUpload,
     CreateFile,
     DeleteEntry,
+    DropUpload,
+    EndUpload,
     EntriesPage,
     EntriesSum,
     EntryShown,
@@ -33,19 +36,35 @@ from rsm_spark.files.commands import (
     SetPermission,
     SetQuota,
     ShowEntry,
+    UploadBegun,
+    WriteUpload,
     decode_command,
     decode_query,
     encode,
 )
-from rsm_spark.files.draft import FileDraft
 from rsm_spark.files.errors import FileError, FileFault
+from rsm_spark.files.limits import PART_BYTES_MAX
 from rsm_spark.files.paths import names_of, shown
-from rsm_spark.files.records import ENTERED, ENTRIES_TABLE, FILES_DESCRIPTION, PARTS_TABLE, QUOTAS_TABLE, REMOVED, TRASH
+from rsm_spark.files.records import (
+    ENTERED,
+    ENTRIES_TABLE,
+    FILES_DESCRIPTION,
+    PART_ERASED,
+    PART_WRITTEN,
+    PARTS_TABLE,
+    QUOTAS_TABLE,
+    REMOVED,
+    TRASH,
+    UPLOAD_ENDED,
+    UPLOADED,
+    UPLOADS_TABLE,
+)
 from rsm_spark.files.tree import FileNode, FileTree
+from rsm_spark.files.uploads import FileUpload, FileUploads, UploadDraft
 
 PAGE_MAX = 1_000
 """Entries of one page of a listing."""
-_GROWING = (CreateFile, AppendFile, MakeDirectory)
+_GROWING = (CreateFile, AppendFile, MakeDirectory, BeginUpload, WriteUpload)
 _FULL = (
     "the memory of the leader, or of a replica that follows it, is nearly used up: nothing that is new is taken. "
     "Nothing was changed: delete something, or come again later"
@@ -57,6 +76,7 @@ class FileMachine(TableMachine):
 
     Attributes:
         tree: Its directories.
+        uploads: Files that are being sent.
 
     """
 
@@ -64,6 +84,9 @@ class FileMachine(TableMachine):
 
     def __init__(self) -> None:
         self.tree = FileTree()
+        self.uploads = FileUploads()
+        # Sizes of parts behind the first, of files that have such: an offset is then found without reading.
+        self._more_parts: dict[int, dict[int, int]] = {}
         super().__init__()
 
     # ---- deciding
@@ -75,25 +98,25 @@ class FileMachine(TableMachine):
             decoded = decode_command(command)
             if self.is_full and isinstance(decoded, _GROWING):
                 return Decision((), encode(FileRefused(FileFault.FULL.value, _FULL)))
-            is_done = _carry_out(draft, decoded)
+            reply = _carry_out(draft, decoded)
         except FileError as error:
             return Decision((), encode(FileRefused(error.fault.value, str(error))))
-        return Decision(draft.records, encode(FileDone(is_done)))
+        return Decision(draft.records, encode(reply))
 
-    def due(self, now_ms: int, promoted_ms: int, limit: int) -> Iterator[DueRecords]:  # noqa: ARG002 - as the kernel has it
-        """Purge what was deleted with all below it, one thing after the other."""
+    def due(self, now_ms: int, promoted_ms: int, limit: int) -> Iterator[DueRecords]:
+        """Forget uploads that have become silent, and purge what was deleted with all below it, one by one."""
         for _ in range(limit):
             draft = self._draft(0, now_ms)
-            if not draft.purge_one():
+            if not draft.forget_overdue(promoted_ms) and not draft.purge_one():
                 return
             yield draft.records
 
-    def next_due_ms(self, promoted_ms: int) -> int | None:  # noqa: ARG002 - as the kernel has it
-        """Return 0 while there is something to purge."""
-        return 0 if self.tree.count(TRASH) else None
+    def next_due_ms(self, promoted_ms: int) -> int | None:
+        """Return 0 while there is something to purge, else when an upload has been silent for too long."""
+        return 0 if self.tree.count(TRASH) else self.uploads.next_due_ms(promoted_ms)
 
-    def _draft(self, revision: int, now_ms: int) -> FileDraft:
-        return FileDraft(self.tree, self._quota, revision, now_ms)
+    def _draft(self, revision: int, now_ms: int) -> UploadDraft:
+        return UploadDraft(self.tree, self._quota, self.uploads, revision, now_ms)
 
     def _quota(self, directory: int) -> tuple[int, int] | None:
         if not self.count(QUOTAS_TABLE):
@@ -110,13 +133,28 @@ class FileMachine(TableMachine):
             self.tree.put(fields[0], fields[1], FileNode(*fields[2:]))
         elif record_type == REMOVED:
             self.tree.remove(*fields)
+        elif record_type == PART_WRITTEN and fields[1]:
+            self._more_parts.setdefault(fields[0], {})[fields[1]] = len(fields[2])
+        elif record_type == PART_ERASED and fields[0] in self._more_parts:
+            sizes = self._more_parts[fields[0]]
+            sizes.pop(fields[1], None)
+            if not sizes:
+                del self._more_parts[fields[0]]
+        elif record_type == UPLOADED:
+            self.uploads.held[fields[0]] = FileUpload(*fields[1:])
+        elif record_type == UPLOAD_ENDED:
+            self.uploads.held.pop(fields[0], None)
         return change
 
     def restore(self, rows: Iterable[Row]) -> None:
         """Replace the state; see `TableMachine.restore`."""
-        self.tree = FileTree()
+        self.tree, self.uploads, self._more_parts = FileTree(), FileUploads(), {}
         super().restore(rows)
         self.tree.load(((key[0], key[1]), FileNode(*row)) for key, row in self.items(ENTRIES_TABLE))
+        self.uploads = FileUploads((key[0], FileUpload(*row)) for key, row in self.items(UPLOADS_TABLE))
+        for (number, part), (content,) in self.items(PARTS_TABLE):
+            if part:
+                self._more_parts.setdefault(number, {})[part] = len(content)
 
     # ---- answering
 
@@ -158,17 +196,22 @@ class FileMachine(TableMachine):
                 f"{shown(query.path)} has {node.size} bytes: an offset of {query.offset} and a length of "
                 f"{query.length} cannot be read of it",
             )
-        end = node.size if query.length is None else min(node.size, query.offset + query.length)
-        pieces, at = [], 0
+        if query.number and query.number != node.number:
+            raise FileError(FileFault.NOT_FOUND, f"{shown(query.path)} is another file by now: read it anew")
+        length = PART_BYTES_MAX if query.length is None else min(query.length, PART_BYTES_MAX)
+        end = min(node.size, query.offset + length)
+        sizes = self._more_parts.get(node.number, {})
+        pieces, at, first = [], 0, node.size - sum(sizes.values())
         for number in range(node.part_count):
             if at >= end:
                 break
-            row = self.get(PARTS_TABLE, node.number, number)
-            assert row is not None, "parts are written and erased together with their file"
-            content: bytes = row[0]
-            pieces.append(content[max(0, query.offset - at) : end - at])
-            at += len(content)
-        return FilePart(b"".join(pieces), node.size)
+            size = sizes[number] if number else first
+            if at + size > query.offset:
+                row = self.get(PARTS_TABLE, node.number, number)
+                assert row is not None, "parts are written and erased together with their file"
+                pieces.append(row[0][max(0, query.offset - at) : end - at])
+            at += size
+        return FilePart(b"".join(pieces), node.size, node.number)
 
     def _shown(self, name: str, node: FileNode) -> EntryShown:
         return EntryShown(
@@ -177,8 +220,8 @@ class FileMachine(TableMachine):
         )  # fmt: skip
 
 
-def _carry_out(draft: FileDraft, command: FileCommand) -> bool:
-    """Write a command's records into its draft; return whether there was anything to do it with."""
+def _carry_out(draft: UploadDraft, command: FileCommand) -> FileDone | UploadBegun:
+    """Write a command's records into its draft; return the reply."""
     match command:
         case CreateFile(path, content, owner, permission, overwrite):
             draft.create(path, content, owner, permission, overwrite=overwrite)
@@ -187,13 +230,21 @@ def _carry_out(draft: FileDraft, command: FileCommand) -> bool:
         case MakeDirectory(path, owner, permission):
             draft.make_directory(path, owner, permission)
         case RenameEntry(source, destination, rule):
-            return draft.rename(source, destination, rule)
+            return FileDone(draft.rename(source, destination, rule))
         case DeleteEntry(path, is_recursive):
-            return draft.delete(path, is_recursive=is_recursive)
+            return FileDone(draft.delete(path, is_recursive=is_recursive))
         case SetFileTimes(path, modified_ms, accessed_ms):
             draft.set_times(path, modified_ms, accessed_ms)
         case SetPermission(path, permission):
             draft.set_permission(path, permission)
         case SetQuota(path, names_max, bytes_max):
             draft.set_quota(path, names_max, bytes_max)
-    return True
+        case BeginUpload(path, owner, permission, overwrite):
+            return UploadBegun(draft.begin_upload(path, owner, permission, overwrite=overwrite))
+        case WriteUpload(path, number, part, content):
+            draft.write_upload(path, number, part, content)
+        case EndUpload(path, number):
+            draft.end_upload(path, number)
+        case DropUpload(path, number):
+            return FileDone(draft.drop_upload(path, number))
+    return FileDone()

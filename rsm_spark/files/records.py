@@ -1,9 +1,11 @@
 """Tables and records of the file store, as its log describes them.
 
-entries  (parent, name) -> what lies there. A directory is known by its number: what lies in it stays when it is
-         renamed. The root has the number 0; what is being purged lies in directory -1
-parts    (file, number) -> bytes: the content of a file, in the order of the numbers
-quotas   directory -> how many names, and how many bytes, all below it may have; -1 = any
+* entries: (parent, name) -> what lies there. A directory is known by its number: what lies in it stays when it is
+  renamed. The root has the number 0; what is being purged lies in directory -1.
+* parts: (file, number) -> bytes: the content of a file, in the order of the numbers.
+* uploads: number -> a file that is being sent in parts, and is nowhere yet. When all have come, `entries` names it
+  under that number; when nothing comes for a while, it goes. Since version 2.
+* quotas: directory -> how many names, and how many bytes, all below it may have; -1 = any.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from __future__ import annotations
 from rsm_spark.core.machine import Field, FieldType, MachineDescription, TableDescription
 from rsm_spark.core.table_machine import delete, upsert
 
-ENTRIES_TABLE, PARTS_TABLE, QUOTAS_TABLE = "entries", "parts", "quotas"
+ENTRIES_TABLE, PARTS_TABLE, QUOTAS_TABLE, UPLOADS_TABLE = "entries", "parts", "quotas", "uploads"
 
-ENTERED, REMOVED, PART_WRITTEN, PART_ERASED, QUOTA_SET, QUOTA_CLEARED = range(16, 22)
+ENTERED, REMOVED, PART_WRITTEN, PART_ERASED, QUOTA_SET, QUOTA_CLEARED, UPLOADED, UPLOAD_ENDED = range(16, 24)
 
 ROOT, TRASH = 0, -1
 
@@ -42,10 +44,24 @@ _QUOTAS = TableDescription(
     (Field("names_max", FieldType.INT), Field("bytes_max", FieldType.INT)),
 )
 
+_UPLOADS = TableDescription(
+    UPLOADS_TABLE,
+    (Field("number", FieldType.INT),),
+    (
+        Field("path", FieldType.STR),
+        Field("owner", FieldType.STR),
+        Field("permission", FieldType.INT),
+        Field("overwrite", FieldType.BOOL),
+        Field("size", FieldType.INT),
+        Field("part_count", FieldType.INT),
+        Field("since_ms", FieldType.INT),
+    ),
+)
+
 FILES_DESCRIPTION = MachineDescription(
     "files",
-    1,
-    (_ENTRIES, _PARTS, _QUOTAS),
+    2,
+    (_ENTRIES, _PARTS, _QUOTAS, _UPLOADS),
     (
         upsert(ENTERED, "entered", _ENTRIES),
         delete(REMOVED, "removed", _ENTRIES),
@@ -53,5 +69,7 @@ FILES_DESCRIPTION = MachineDescription(
         delete(PART_ERASED, "part_erased", _PARTS),
         upsert(QUOTA_SET, "quota_set", _QUOTAS),
         delete(QUOTA_CLEARED, "quota_cleared", _QUOTAS),
+        upsert(UPLOADED, "uploaded", _UPLOADS),
+        delete(UPLOAD_ENDED, "upload_ended", _UPLOADS),
     ),
 )

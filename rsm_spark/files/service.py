@@ -16,10 +16,8 @@ from ledger.http.replies import HttpReply
 from ledger.http.routes import METRICS_TYPE, ProbePage
 from ledger.http.tokens import Tokens
 from ledger.rights.table import Right
-from rsm_spark.client.leader_finder import FoundReplica
-from rsm_spark.client.replica_connection import ReplicaConnection
-from rsm_spark.client.service_client import ServiceClient
-from rsm_spark.files.desk import FileDesk
+from rsm_spark.client.leader_links import links_of
+from rsm_spark.files.desk import ANSWER_S, FileDesk
 from rsm_spark.files.machine import FileMachine
 from rsm_spark.files.records import ROOT
 from rsm_spark.files.scopes import FileScopes
@@ -58,9 +56,7 @@ class FileService(StoreService):
         self.files = FileMachine()
         super().__init__(client, settings, lake=lake, machine=self.files, keys=FileScopes(), ports=PORTS + 1)
         discovery = Discovery(client.store, settings.log, settings.replica.rsm_root)
-        self._commands = ServiceClient(
-            ReplicaConnection(FoundReplica(discovery), settings.log, security=settings.security)
-        )
+        self._links = links_of(discovery, settings.log, settings.security, ANSWER_S, self.server.near)
         self._log = settings.log
         self._door = ApiServer(settings.door(), self._edge, ports=PORTS + 1)
         edge = self._door.edge
@@ -73,7 +69,7 @@ class FileService(StoreService):
         self.describe = lambda: {"http_address": self.http_address}
 
     def _edge(self, bounded: ApiSettings, hosts: HostCheck, tokens: Tokens | None) -> WebHdfsEdge:
-        state = WebHdfsState(FileDesk(self.replica, self._commands), self._log, bounded, tokens)
+        state = WebHdfsState(FileDesk(self.replica, self._links), self._log, bounded, tokens)
         pages = {
             "/healthz": WebHdfsPage(None, self._health),
             "/readyz": WebHdfsPage(None, self._ready),
@@ -89,7 +85,7 @@ class FileService(StoreService):
             await super().start()
         except BaseException:
             await self._door.stop()
-            await self._commands.close()
+            await self._links.close()
             raise
 
     async def stop(self) -> None:
@@ -98,7 +94,7 @@ class FileService(StoreService):
         try:
             await super().stop()
         finally:
-            await self._commands.close()
+            await self._links.close()
 
     # ---- pages
 
@@ -132,6 +128,9 @@ class _FileTelemetry(Collector):
         yield GaugeMetricFamily("rsm_files_files", "Files.", value=held.files)
         yield GaugeMetricFamily("rsm_files_directories", "Directories.", value=held.directories)
         yield GaugeMetricFamily("rsm_files_bytes", "Bytes of all files.", value=held.size)
+        yield GaugeMetricFamily(
+            "rsm_files_uploads", "Files that are being sent.", value=len(self._machine.uploads.held)
+        )
         state = self._edge.state
         yield GaugeMetricFamily("rsm_files_connections", "Connections open.", value=state.seats.taken)
         yield GaugeMetricFamily(

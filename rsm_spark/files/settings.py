@@ -9,15 +9,17 @@ import msgspec
 from ledger.errors import UsageError
 from ledger.http.api_settings import ApiSettings
 from ledger.options import Option
+from rsm_spark.files.limits import FILE_BYTES_MAX
 from rsm_spark.server.replica_server import StoreSettings
 
 DEFAULT_LOG = "files"
 
 
 class FileHttpSettings(ApiSettings, frozen=True, kw_only=True):
-    """Settings of the door: those of any API."""
+    """Settings of the door: those of any API, with bodies as long as a file may be."""
 
     port: Annotated[int, Option("Port of WebHDFS; 0 = any that is free.", name="http_port", ge=0, le=65535)] = 0
+    body_bytes_max: int = FILE_BYTES_MAX
 
 
 class FileSettings(StoreSettings, frozen=True, kw_only=True):

@@ -134,13 +134,15 @@ async def _attack(address: str) -> AsyncIterator[None]:
     host, _, port = address.rpartition(":")
     head = f"Host: {address}\r\nAuthorization: Bearer {_SECRETS['eve']}\r\n"
     large = f"GET /webhdfs/v1/an/large?op=OPEN HTTP/1.1\r\n{head}\r\n".encode()
-    half = f"PUT /webhdfs/v1/an/never?op=CREATE&data=true HTTP/1.1\r\n{head}Content-Length: 1000000\r\n\r\n".encode()
+    half = f"PUT /webhdfs/v1/an/never?op=CREATE&data=true HTTP/1.1\r\n{head}Content-Length: 3000000\r\n\r\n".encode()
     held = []
     try:
         for number in range(200):
             with contextlib.suppress(OSError):
                 _, writer = await asyncio.open_connection(host, int(port), limit=1024)
-                writer.write(large if number % 2 else half + b"x" * 100_000)
+                # Some come as far as an upload of which the rest never comes.
+                sent = 2_200_000 if number % 20 == 0 else 100_000
+                writer.write(large if number % 2 else half + b"x" * sent)
                 held.append(writer)
         yield
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ledger.dev import DevCluster
+from rsm_spark.files.limits import FILE_BYTES_MAX
 from tests.integration.file_stores import SERVE, FileCaller, exception_of
 from tests.integration.store_processes import stores
 
@@ -101,10 +103,59 @@ async def _refuse(caller: FileCaller) -> None:
     ):
         answer = await caller.http.request(method, path, params={"op": operation})
         assert (answer.status_code, exception_of(answer)) == (status, exception), (operation, answer.text)
-    large = await caller.create("/large", b"x" * (1024 * 1024 + 1))
-    assert (large.status_code, exception_of(large)) == (403, "IOException")
+    first_line, text = await _head_alone(caller, FILE_BYTES_MAX + 1)
+    assert b" 403 " in first_line, first_line
+    assert b"a file has at most" in text
     assert exception_of(await caller.ask("GET", "/d", "LISTSTATUS", doas="root")) == "AccessControlException"
     assert (await caller.http.get("http://" + caller.http.base_url.netloc.decode() + "/other")).status_code == 404
+
+
+async def _head_alone(caller: FileCaller, length: int) -> tuple[bytes, bytes]:
+    """Ask to write so many bytes, and send none; return the first line and the body of the answer."""
+    host, port = caller.http.base_url.host, caller.http.base_url.port
+    assert port is not None
+    reader, writer = await asyncio.open_connection(host, port)
+    head = f"PUT /webhdfs/v1/large?op=CREATE&data=true HTTP/1.1\r\nHost: {host}:{port}\r\n"
+    writer.write(f"{head}Content-Length: {length}\r\n\r\n".encode())
+    status = await reader.readline()
+    text = await reader.readuntil(b"}}")
+    writer.close()
+    return status, text
+
+
+async def test_long_files_are_there_whole_at_every_server_or_not_at_all(cluster: DevCluster, tmp_path: Path) -> None:
+    content = random.Random(7).randbytes(5 * 1024 * 1024 + 123)
+    with stores(cluster.metadata_uri, "files-long", tmp_path) as running:
+        addresses = [running.start(name, "--http-port", "0", command=SERVE).ready["http_address"] for name in "ab"]
+        async with FileCaller(addresses[0]) as one, FileCaller(addresses[1]) as two:
+            for caller, other, path in ((one, two, "/long/one"), (two, one, "/long/two")):
+                assert (await caller.create(path, content)).status_code == 201
+                assert await other.read(path) == content
+                assert await other.read(path, offset=1_000_000, length=3_000_000) == content[1_000_000:4_000_000]
+                assert exception_of(await caller.create(path, content)) == "FileAlreadyExistsException"
+            assert (await one.append("/long/one", content)).status_code == 200
+            assert await two.read("/long/one") == content * 2
+            # A client that goes in the middle leaves nothing, and what it has sent is forgotten.
+            await _break_off(one, "/long/three", content)
+            assert await two.names("/long") == ["one", "two"]
+            metrics = f"http://{addresses[0]}/metrics"
+            while "rsm_files_uploads 0" not in (await one.http.get(metrics)).text:
+                await asyncio.sleep(0.05)
+            assert (await one.create("/long/three", content[:10])).status_code == 201
+
+
+async def _break_off(caller: FileCaller, path: str, content: bytes) -> None:
+    """Send the first part of a file, then close the connection."""
+    host, port = caller.http.base_url.host, caller.http.base_url.port
+    assert port is not None
+    _, writer = await asyncio.open_connection(host, port)
+    head = f"PUT /webhdfs/v1{path}?op=CREATE&data=true HTTP/1.1\r\nHost: {host}:{port}\r\n"
+    writer.write(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content[: 3 * 1024 * 1024])
+    await writer.drain()
+    metrics = f"http://{host}:{port}/metrics"
+    while "rsm_files_uploads 1" not in (await caller.http.get(metrics)).text:
+        await asyncio.sleep(0.02)
+    writer.close()
 
 
 async def test_every_server_reads_what_any_of_them_wrote_and_writes_go_on_when_the_leader_is_killed(
@@ -161,7 +212,7 @@ async def test_the_command_line_lists_reads_writes_and_moves(cluster: DevCluster
     with stores(cluster.metadata_uri, "files-by-hand", tmp_path) as running:
         running.start("a", "--http-port", "0", command=SERVE)
         source = tmp_path / "source"
-        source.write_bytes(b"text\n" * 1000)
+        source.write_bytes(b"text\n" * 500_000)
         await asyncio.to_thread(rsm, "put", str(source), "/in/f")
         await asyncio.to_thread(rsm, "put", "-", "/in/g", given=b"piped")
         await asyncio.to_thread(rsm, "put", "-", "/in/g", given=b"again", code=7)
@@ -171,10 +222,10 @@ async def test_the_command_line_lists_reads_writes_and_moves(cluster: DevCluster
         assert copy.read_bytes() == source.read_bytes()
         await asyncio.to_thread(rsm, "mv", "/in/g", "/in/h")
         listed = [json.loads(line) for line in (await asyncio.to_thread(rsm, "ls", "/in", "--json")).splitlines()]
-        assert [(one["name"], one["size"]) for one in listed] == [("f", 5000), ("h", 5)]
+        assert [(one["name"], one["size"]) for one in listed] == [("f", 2_500_000), ("h", 5)]
         await asyncio.to_thread(rsm, "quota", "/in", "--names", "9")
         summed = json.loads(await asyncio.to_thread(rsm, "du", "/in", "--json"))
-        assert (summed["files"], summed["size"], summed["names_max"]) == (2, 5005, 9)
+        assert (summed["files"], summed["size"], summed["names_max"]) == (2, 2_500_005, 9)
         await asyncio.to_thread(rsm, "rm", "/in", code=7)
         await asyncio.to_thread(rsm, "rm", "-r", "/in")
         await asyncio.to_thread(rsm, "cat", "/in/f", code=4)

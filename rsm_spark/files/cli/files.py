@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, BinaryIO, TypeVar
 
 import msgspec
 import typer
@@ -21,9 +22,9 @@ from rsm_spark.files.cli.serve import serve
 from rsm_spark.files.client import FileClient
 from rsm_spark.files.commands import (
     ANY,
-    CreateFile,
     DeleteEntry,
     EntryShown,
+    FileDone,
     MakeDirectory,
     RenameEntry,
     RenameRule,
@@ -32,6 +33,7 @@ from rsm_spark.files.commands import (
 from rsm_spark.files.errors import FileFault, file_error
 from rsm_spark.files.limits import PART_BYTES_MAX
 from rsm_spark.files.settings import DEFAULT_LOG
+from rsm_spark.files.writing import write_file
 
 app = typer.Typer(
     add_completion=False,
@@ -158,23 +160,23 @@ def put(
         echo done | rsm files put - /reports/marker --overwrite
 
     """
-    content = _content(source)
-    if len(content) > PART_BYTES_MAX:
-        raise UsageError(
-            f"{source} has more than {PART_BYTES_MAX} bytes: a file is written whole, and has at most that"
-        )
-    at.ask(lambda client: client.execute(CreateFile(path, content, getpass.getuser(), 0o644, overwrite)))
-    print_result(at.json, {"path": path, "bytes": len(content)}, f"{len(content)} bytes")
 
+    async def _put(client: FileClient) -> int:
+        async with aclosing(_pieces(file)) as pieces:
+            return await write_file(client.execute, path, pieces, getpass.getuser(), 0o644, overwrite=overwrite)
 
-def _content(source: str) -> bytes:
-    if source == "-":
-        return sys.stdin.buffer.read(PART_BYTES_MAX + 1)
     try:
-        with Path(source).open("rb") as file:
-            return file.read(PART_BYTES_MAX + 1)
+        with contextlib.nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as file:
+            size = at.ask(_put)
     except OSError as error:
         raise UsageError(f"{source}: {error.strerror}") from error
+    print_result(at.json, {"path": path, "bytes": size}, f"{size} bytes")
+
+
+async def _pieces(file: BinaryIO) -> AsyncGenerator[bytes]:
+    # Nothing else runs in this process: it may wait for the disk, or for whoever writes to the pipe.
+    while piece := file.read(PART_BYTES_MAX):
+        yield piece
 
 
 @app.command()
@@ -228,7 +230,7 @@ def rm(
     """
 
     async def _remove(client: FileClient) -> None:
-        if not await client.execute(DeleteEntry(path, recursive)):
+        if await client.execute(DeleteEntry(path, recursive)) != FileDone():
             raise file_error(FileFault.NOT_FOUND, f"{path} does not exist")
 
     at.ask(_remove)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+
 from ledger.http.api_settings import ApiSettings
 from ledger.http.api_state import ApiState
 from ledger.http.asgi import Receive, Scope
-from ledger.http.exchanges import read_body
-from ledger.http.pools import Pool
-from ledger.http.problems import HttpProblem
+from ledger.http.pools import Holder, Pool
+from ledger.http.problems import HttpProblem, retry_after
 from ledger.http.tokens import NOBODY, Caller, Tokens
 from ledger.http.turn_queue import TurnQueue
 from ledger.rights.table import Right, may
-from rsm_spark.files.commands import FileCommand, FileQuery, FileResult
+from rsm_spark.files.commands import FileCommand, FileDone, FileQuery, FileResult, UploadBegun
 from rsm_spark.files.desk import FileDesk
 from rsm_spark.files.errors import FileError, FileFault
-from rsm_spark.files.limits import PART_BYTES_MAX
+from rsm_spark.files.limits import FILE_BYTES_MAX, PART_BYTES_MAX
 from rsm_spark.files.scopes import message_fault, path_fault
 from rsm_spark.files.webhdfs.parameters import WebHdfsParameters
 
 ANSWERS_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of answers that are on their way, of all callers."""
 _CONTENT_S = 0.000_2
+_LENGTH_DIGITS_MAX = 18
 _BYTE_S = 0.000_000_02
 
 
@@ -95,8 +97,8 @@ class WebHdfsCall:
         client = self.scope.get("client")
         return self.caller.name if self.state.tokens is not None or client is None else str(client[0])
 
-    async def execute(self, command: FileCommand) -> bool:
-        """Have a command carried out; return whether there was anything to do it with.
+    async def execute(self, command: FileCommand) -> FileDone | UploadBegun:
+        """Have a command carried out; return its reply.
 
         Raises:
             HttpProblem: 403: it is beyond the caller's paths.
@@ -105,7 +107,7 @@ class WebHdfsCall:
 
         """
         self._check_reach(message_fault(command, self.caller.principal))
-        return await self.state.desk.execute(command)
+        return await self.state.desk.execute(command, self.turns_key)
 
     async def query(self, query: FileQuery) -> FileResult:
         """Return what is asked.
@@ -119,24 +121,65 @@ class WebHdfsCall:
         self._check_reach(message_fault(query, self.caller.principal))
         return await self.state.desk.query(query, self.turns_key)
 
-    async def content(self) -> bytes:
-        """Read the body: what is to be written.
+    async def pieces(self) -> AsyncGenerator[bytes]:
+        """Iterate over the body, what is to be written, in pieces of `PART_BYTES_MAX`; the last one is shorter.
+
+        Nothing more is read while a piece is being written.
 
         Raises:
             FileError: `TOO_LARGE`.
             HttpProblem: It is too much just now, or the client has gone.
 
         """
+        state, holder, said = self.state, self.state.holder(self.caller, self.scope), self._said_bytes()
+        state.take(self.caller, self.caller.bytes, said, "bytes")
+        gathered, size, is_first, more = bytearray(), 0, True, True
         try:
-            body = await read_body(self.state, self.caller, self.headers, self.scope, self.receive, PART_BYTES_MAX)
-        except HttpProblem as problem:
-            if problem.status == 413:
-                raise FileError(
-                    FileFault.TOO_LARGE, f"{self.path[:200]}: at most {PART_BYTES_MAX} bytes are written at once"
-                ) from None
-            raise
-        async with self.state.turns.turn(self.turns_key, _CONTENT_S + len(body) * _BYTE_S, len(body)):
-            return body
+            while more:
+                part, more = await self._received()
+                size += len(part)
+                if size > FILE_BYTES_MAX:
+                    raise self._too_large()
+                if size > said:
+                    state.take(self.caller, self.caller.bytes, min(len(part), size - said), "bytes")
+                self._take_room(len(part), holder)
+                gathered += part
+                while len(gathered) >= PART_BYTES_MAX or (not more and (gathered or is_first)):
+                    piece = bytes(gathered[:PART_BYTES_MAX])
+                    async with state.turns.turn(self.turns_key, _CONTENT_S + len(piece) * _BYTE_S, len(piece)):
+                        yield piece
+                    del gathered[:PART_BYTES_MAX]
+                    state.bodies.give(len(piece), holder)
+                    is_first = False
+        finally:
+            state.bodies.give(len(gathered), holder)
+
+    def _said_bytes(self) -> int:
+        """Return the length that the head says; 0 = it does not."""
+        length = self.headers.get(b"content-length", b"0")
+        if not length.isdigit() or len(length) > _LENGTH_DIGITS_MAX or int(length) > FILE_BYTES_MAX:
+            raise self._too_large()
+        return int(length)
+
+    async def _received(self) -> tuple[bytes, bool]:
+        """Return what has come of the body, and whether more is to come."""
+        message = await self.receive()
+        if message["type"] == "http.disconnect":
+            raise HttpProblem(400, "gone", "the client went before its request was whole")
+        return message.get("body", b""), message.get("more_body", False)
+
+    def _take_room(self, size: int, holder: Holder) -> None:
+        bodies = self.state.bodies
+        if not bodies.has(size) or not bodies.has_for(size, holder):
+            raise HttpProblem(
+                429, "too-much-at-once", "too many contents come at once, of all or of this caller: send less at once",
+                headers=retry_after(1),
+            )  # fmt: skip
+        bodies.take(size, holder)
+
+    def _too_large(self) -> FileError:
+        says = f"{self.path[:200]}: a file has at most {FILE_BYTES_MAX} bytes"
+        return FileError(FileFault.TOO_LARGE, says)
 
     def may_do(self, right: Right) -> bool:
         """Return whether the caller has a right to this store, and its paths hold the one that is asked for."""

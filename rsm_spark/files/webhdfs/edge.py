@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import aclosing
 from urllib.parse import unquote_to_bytes
 
 from ledger.audit_lines import Refusals, tell
@@ -19,14 +20,15 @@ from ledger.http.asgi import Receive, Scope, Send
 from ledger.http.connection_slots import ConnectionSlots
 from ledger.http.exchanges import headers_of
 from ledger.http.origins import HostCheck
+from ledger.http.pools import Holder
 from ledger.http.problems import HttpProblem, retry_after
 from ledger.http.replies import HttpReply
 from ledger.rights.table import Right, may
-from rsm_spark.errors import RsmError
+from rsm_spark.errors import OverloadedError, RsmError
 from rsm_spark.files.errors import FileError, FileFault
 from rsm_spark.files.webhdfs.call import WebHdfsCall, WebHdfsState
 from rsm_spark.files.webhdfs.documents import RemoteFault, encoded, fault_of, later
-from rsm_spark.files.webhdfs.operations import PREFIX, operation_of
+from rsm_spark.files.webhdfs.operations import PREFIX, FileStream, operation_of
 from rsm_spark.files.webhdfs.pages import WebHdfsPage
 from rsm_spark.files.webhdfs.parameters import WebHdfsParameters
 
@@ -73,6 +75,7 @@ class WebHdfsEdge:
         if scope["type"] != "http":
             return
         call = WebHdfsCall(self.state, scope, receive)
+        reply: HttpReply | FileStream
         try:
             call.headers = headers_of(scope)
             self._hosts.check(call.headers.get(b"host"), call.headers.get(b"origin"))
@@ -91,8 +94,12 @@ class WebHdfsEdge:
                 headers = retry_after(1)
             reply = HttpReply(fault.status, encoded(fault.document()), headers, content_type=b"")
             self._note_refusal(fault, call)
-        await self._send(reply, call, send)
-        key = call.operation, reply.status
+        if isinstance(reply, FileStream):
+            status = 200 if await self._stream(reply, call, send) else 599
+        else:
+            status = reply.status
+            await self._send(reply, call, send)
+        key = call.operation, status
         self.counts[key] = self.counts.get(key, 0) + 1
 
     async def _page(self, page: WebHdfsPage, call: WebHdfsCall) -> HttpReply:
@@ -103,7 +110,7 @@ class WebHdfsEdge:
             _check_right(call, page.right)
         return await page.answer()
 
-    async def _operation(self, call: WebHdfsCall) -> HttpReply:
+    async def _operation(self, call: WebHdfsCall) -> HttpReply | FileStream:
         state = self.state
         caller = call.caller = state.caller(call.headers, call.scope, state.clock_s())
         state.admit(caller)
@@ -139,6 +146,42 @@ class WebHdfsEdge:
             said = _line(call, f"refused: {fault.message[:200]}")
             self.refusals.add(said, self.state.clock_s(), reason=str(fault.status))
 
+    async def _stream(self, reply: FileStream, call: WebHdfsCall, send: Send) -> bool:
+        """Send a long file, a piece of it at a time; return whether all of it went.
+
+        Where it cannot be read on, the connection is broken off: its reader sees that bytes are missing.
+        """
+        headers = [(b"content-length", b"%d" % reply.size), *_HEADERS, (b"content-type", reply.content_type)]
+        answers, holder = self.state.answers, self.state.holder(call.caller, call.scope)
+        try:
+            async with aclosing(reply.pieces) as pieces:
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                async for piece in pieces:
+                    self._take_room(len(piece), holder)
+                    try:
+                        for at in range(0, len(piece), _SHORT_BYTES):
+                            part = piece[at : at + _SHORT_BYTES]
+                            await send({"type": "http.response.body", "body": part, "more_body": True})
+                    finally:
+                        answers.give(len(piece), holder)
+            await send({"type": "http.response.body", "body": b""})
+        except (LedgerError, RsmError) as error:
+            _LOGGER.warning("%s was not sent whole: %s", call.path[:200], error)
+            call.scope["extensions"]["rsm.abort"]()
+            return False
+        return True
+
+    def _take_room(self, size: int, holder: Holder) -> None:
+        """Count bytes of an answer.
+
+        Raises:
+            OverloadedError: Too many are on their way already.
+
+        """
+        if not (self.state.answers.has(size) and self.state.answers.has_for(size, holder)):
+            raise OverloadedError("many long answers are on their way: take those first, or come again later")
+        self.state.answers.take(size, holder)
+
     async def _send(self, reply: HttpReply, call: WebHdfsCall, send: Send) -> None:
         body = reply.body
         headers = [(b"content-length", b"%d" % len(body)), *_HEADERS, *reply.headers]
@@ -149,11 +192,12 @@ class WebHdfsEdge:
             await at_once(reply.status, headers, body)
             return
         answers, holder = self.state.answers, self.state.holder(call.caller, call.scope)
-        if not (answers.has(len(body)) and answers.has_for(len(body), holder)):
-            late = later(RsmError("many long answers are on their way: take those first, or come again later"))
+        try:
+            self._take_room(len(body), holder)
+        except OverloadedError as error:
+            late = later(error)
             await self._send(HttpReply(late.status, encoded(late.document()), retry_after(1), b""), call, send)
             return
-        answers.take(len(body), holder)
         try:
             await send({"type": "http.response.start", "status": reply.status, "headers": headers})
             for at in range(0, len(body), _SHORT_BYTES):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -11,11 +12,11 @@ from ledger.http.replies import HttpReply
 from ledger.rights.table import Right
 from rsm_spark.files.commands import (
     AppendFile,
-    CreateFile,
     DeleteEntry,
     EntriesPage,
     EntriesSum,
     EntryShown,
+    FileDone,
     FilePart,
     ListEntries,
     MakeDirectory,
@@ -39,6 +40,7 @@ from rsm_spark.files.webhdfs.documents import (
     status_document,
     sum_document,
 )
+from rsm_spark.files.writing import write_file
 
 PREFIX = "/webhdfs/v1"
 _FILE_PERMISSION, _DIRECTORY_PERMISSION = 0o644, 0o755
@@ -61,7 +63,22 @@ class WebHdfsOperation(NamedTuple):
 
     method: str
     right: Right
-    handler: Callable[[WebHdfsCall], Awaitable[HttpReply]]
+    handler: Callable[[WebHdfsCall], Awaitable[HttpReply | FileStream]]
+
+
+class FileStream(NamedTuple):
+    """Answer of 200 whose body is longer than one piece.
+
+    Attributes:
+        content_type: Of the body.
+        size: Bytes of all pieces.
+        pieces: Of the body.
+
+    """
+
+    content_type: bytes
+    size: int
+    pieces: AsyncGenerator[bytes]
 
 
 def _json(document: dict[str, Any], status: int = 200) -> HttpReply:
@@ -114,14 +131,35 @@ async def _list_batch(call: WebHdfsCall) -> HttpReply:
     return _json({"DirectoryListing": {"partialListing": listed, "remainingEntries": int(page.has_more)}})
 
 
-async def _open(call: WebHdfsCall) -> HttpReply:
+async def _open(call: WebHdfsCall) -> HttpReply | FileStream:
     parameters = call.parameters
     if parameters.flag("noredirect"):
         return _json({"Location": _here(call, "OPEN")})
     offset, length = parameters.number("offset") or 0, parameters.number("length")
     found = await call.query(ReadFile(call.path, offset, length))
     assert isinstance(found, FilePart)
-    return HttpReply(200, found.content, content_type=_BYTES)
+    wanted = found.size - offset if length is None else min(length, found.size - offset)
+    if len(found.content) == wanted:
+        return HttpReply(200, found.content, content_type=_BYTES)
+    return FileStream(_BYTES, wanted, _pieces(call, found, offset, wanted))
+
+
+async def _pieces(call: WebHdfsCall, part: FilePart, offset: int, wanted: int) -> AsyncGenerator[bytes]:
+    """Iterate over what is wanted of a file, as it was at the first piece.
+
+    Raises:
+        FileError: Another one took its place meanwhile, or it is gone.
+
+    """
+    number, sent = part.number, 0
+    while True:
+        yield part.content
+        sent += len(part.content)
+        if sent >= wanted:
+            return
+        found = await call.query(ReadFile(call.path, offset + sent, wanted - sent, number))
+        assert isinstance(found, FilePart)
+        part = found
 
 
 async def _sum(call: WebHdfsCall) -> HttpReply:
@@ -189,7 +227,8 @@ async def _create(call: WebHdfsCall) -> HttpReply:
     sent_on = _sent_on(call, "CREATE")
     if sent_on is not None:
         return sent_on
-    await call.execute(CreateFile(call.path, await call.content(), call.owner, permission, overwrite))
+    async with aclosing(call.pieces()) as pieces:
+        await write_file(call.execute, call.path, pieces, call.owner, permission, overwrite=overwrite)
     return _nothing(201, f"{call.state.url}{PREFIX}{quote(call.path)}")
 
 
@@ -197,7 +236,9 @@ async def _append(call: WebHdfsCall) -> HttpReply:
     sent_on = _sent_on(call, "APPEND")
     if sent_on is not None:
         return sent_on
-    await call.execute(AppendFile(call.path, await call.content()))
+    async with aclosing(call.pieces()) as pieces:
+        async for piece in pieces:  # Each is there when it is written, as in HDFS.
+            await call.execute(AppendFile(call.path, piece))
     return _nothing()
 
 
@@ -214,13 +255,13 @@ async def _rename(call: WebHdfsCall) -> HttpReply:
     rule = _RULES.get(wanted)
     if rule is None or len(options) > 1:
         raise FileError(FileFault.INVALID, f"renameoptions {said[:40]!r}: there are NONE and OVERWRITE")
-    is_done = await call.execute(RenameEntry(call.path, call.parameters.demanded("destination"), rule))
-    return _json({"boolean": is_done}) if rule is RenameRule.INTO else _nothing()
+    done = await call.execute(RenameEntry(call.path, call.parameters.demanded("destination"), rule))
+    return _json({"boolean": done == FileDone()}) if rule is RenameRule.INTO else _nothing()
 
 
 async def _delete(call: WebHdfsCall) -> HttpReply:
-    is_done = await call.execute(DeleteEntry(call.path, call.parameters.flag("recursive")))
-    return _json({"boolean": is_done})
+    done = await call.execute(DeleteEntry(call.path, call.parameters.flag("recursive")))
+    return _json({"boolean": done == FileDone()})
 
 
 async def _set_times(call: WebHdfsCall) -> HttpReply:

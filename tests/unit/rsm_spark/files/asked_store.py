@@ -18,6 +18,7 @@ from rsm_spark.files.commands import (
     ReadFile,
     RenameEntry,
     RenameRule,
+    UploadBegun,
     decode_reply,
     decode_result,
     encode,
@@ -35,6 +36,8 @@ class Store:
 
     def run(self, command: FileCommand) -> Any:
         reply = decode_reply(self.harness.execute(encode(command)).reply)
+        if isinstance(reply, UploadBegun):
+            return reply.number
         return reply.is_done if isinstance(reply, FileDone) else reply.fault
 
     def ask(self, query: FileQuery) -> Any:
@@ -56,6 +59,15 @@ class Store:
     def read(self, path: str, offset: int = 0, length: int | None = None) -> Any:
         found = self.ask(ReadFile(path, offset, length))
         return found.content if isinstance(found, FilePart) else found
+
+    def read_all(self, path: str) -> bytes:
+        """Return a file of any length, read piece by piece."""
+        content = b""
+        while True:
+            found = self.ask(ReadFile(path, len(content)))
+            content += found.content
+            if len(content) == found.size:
+                return content
 
     def names(self, path: str) -> Any:
         found = self.ask(ListEntries(path))
