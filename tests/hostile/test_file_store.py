@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from ledger.dev import DevCluster
 from tests.hostile.victim import Victim
 from tests.integration.file_stores import SERVE, FileCaller, exception_of
 from tests.integration.store_processes import StoreProcess, stores
+from tests.unit.ledger.bookie.test_tls import Authority
 
 pytestmark = pytest.mark.asyncio
 
@@ -41,14 +44,13 @@ def _principals(folder: Path) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _server(cluster: DevCluster, folder: Path) -> AsyncIterator[StoreProcess]:
+async def _server(cluster: DevCluster, folder: Path, *options: str) -> AsyncIterator[StoreProcess]:
     token = folder / "token"
     token.write_text("c" * 40 + "\n")
     token.chmod(0o600)
     with stores(cluster.metadata_uri, "files", folder) as running:
-        yield running.start(
-            "a", "--http-port", "0", "--principals", _principals(folder), "--token-file", str(token), command=SERVE
-        )
+        guarded = ("--principals", _principals(folder), "--token-file", str(token))
+        yield running.start("a", "--http-port", "0", *guarded, *options, command=SERVE)
 
 
 async def test_a_stranger_touches_no_path_of_another_and_no_name_stands_for_a_credential(
@@ -98,6 +100,28 @@ async def test_a_stranger_touches_no_path_of_another_and_no_name_stands_for_a_cr
             assert (await eve.http.get(f"{door}/metrics")).status_code == 403
             assert (await looker.http.get(f"{door}/metrics")).status_code == 200
             assert (await nobody.http.get(f"{door}/healthz")).status_code == 200
+
+
+async def test_the_door_has_the_replicas_certificate_and_says_nothing_in_plain_text(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path, "authority")
+    signed = authority.sign("replica")
+    tls = ("--tls-cert", signed["cert"], "--tls-key", signed["key"], "--tls-ca", authority.ca)
+    async with _server(cluster, tmp_path, *tls) as server:
+        address = server.ready["http_address"]
+        verify = ssl.create_default_context(cafile=authority.ca)
+        headers = {"authorization": f"Bearer {_SECRETS['ann']}"}
+        async with httpx.AsyncClient(
+            base_url=f"https://{address}/webhdfs/v1", verify=verify, headers=headers, timeout=60
+        ) as ann:
+            first = await ann.put("/ann/f", params={"op": "CREATE"})
+            assert first.headers["location"].startswith(f"https://{address}/")
+            assert (await ann.put(first.headers["location"], content=b"x" * 2_000_000)).status_code == 201
+            assert (await ann.get("/ann/f", params={"op": "OPEN"})).content == b"x" * 2_000_000
+        async with FileCaller(address, _SECRETS["ann"]) as plain:
+            with pytest.raises(httpx.TransportError):
+                await plain.ask("GET", "/ann/f", "OPEN")
 
 
 async def test_a_client_goes_on_beside_bodies_that_never_end_and_answers_that_nobody_takes(
