@@ -359,9 +359,21 @@ class LakeSnapshots:
         return None
 
     def _rows(self, version: int) -> Iterator[Row]:
-        # Not a scan of `deltalake`, which holds many thousand rows at a time and has files in no order.
+        if self._commits.folder is None:
+            # What a store refuses is told by a scan at once; a file that is opened by itself is asked for again.
+            yield from self._scanned(version)
+            return
+        # Not a scan, which holds many thousand rows at a time and has files in no order.
         for file in files_of_version(self._place, version, self._storage_options):
             for batch in read_lake_file(self._place, file, ROW_SCHEMA.names, self._storage_options):
+                yield from rows_of_batch(batch)
+
+    def _scanned(self, version: int) -> Iterator[Row]:
+        handle = DeltaTable(self._place, version=version, storage_options=self._storage_options)
+        reader = pa.RecordBatchReader.from_stream(handle.scan(columns=ROW_SCHEMA.names))
+        schema = pa.schema([field.with_nullable(nullable=True) for field in ROW_SCHEMA])
+        for found in reader:
+            for batch in pa.Table.from_batches([found]).select(ROW_SCHEMA.names).cast(schema).to_batches():
                 yield from rows_of_batch(batch)
 
     def _versions(self, limit: int | None = _COMMITS_MAX) -> list[tuple[int, SnapshotManifest]]:
