@@ -296,7 +296,8 @@ async def _request(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Re
     """Read the head of a request; what follows it is not read.
 
     Raises:
-        RemoteProtocolError: It is none, is too long, or the connection ended before.
+        RemoteProtocolError: It is none, or is too long.
+        ConnectionAbortedError: The connection ended before anything was asked: nobody waits for an answer.
 
     """
     left = _REQUEST_BYTES_MAX
@@ -307,7 +308,7 @@ async def _request(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Re
         left -= len(data)
         http.receive_data(data)
     if not isinstance(event, h11.Request):
-        raise h11.RemoteProtocolError("the connection ended before one came")
+        raise ConnectionAbortedError("nothing was asked")
     if not event.http_version.startswith(b"1."):
         raise h11.RemoteProtocolError(f"it says HTTP/{event.http_version.decode('ascii')}")
     return event

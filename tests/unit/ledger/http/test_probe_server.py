@@ -74,6 +74,14 @@ def test_anything_but_a_small_get_of_a_page_is_refused(request_bytes: bytes, sta
     assert _served(request_bytes)[0].split(" ")[1] == status
 
 
+def test_who_connects_asks_nothing_and_goes_gets_no_answer_and_leaves_no_trace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # As checks of ports do, every few seconds.
+    assert _served(b"") == ("", b"")
+    assert caplog.records == []
+
+
 def test_an_answer_is_these_bytes() -> None:
     async def run() -> bytes:
         server = ProbeServer(PAGES)
