@@ -1,4 +1,4 @@
-"""Three machines from `rsm init-cluster`, run by the commands of their units: killed, cut off, replaced."""
+"""Three machines from `rsm init-cluster`, run by the commands of their units: killed, cut off, replaced, upgraded."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 
 from tests.integration.machines import MachineNode, Machines
 from tests.integration.namespaces import why_not
+from tests.integration.next_version import NEXT_LEVEL
 
 _ROOT = Path(__file__).resolve().parents[2]
 _ACK_S_MAX = 240
@@ -49,13 +50,22 @@ class Site:
         pairs = (pair.partition("=") for pair in shown.decode().split("\0") if pair)
         return {**{name: value for name, _, value in pairs}, "PYTHONPATH": str(_ROOT)}
 
-    def start(self, name: str) -> MachineNode:
-        """Run what the machine's unit runs."""
+    def start(self, name: str, release: Path | None = None) -> MachineNode:
+        """Run what the machine's unit runs; of another release, if its folder is named."""
         folder = self.files / self.machines.address(name)
         unit = configparser.ConfigParser(interpolation=None, strict=False)
         unit.optionxform = str  # type: ignore[assignment]
         unit.read_string((folder / "rsm-node.service").read_text())
-        return self.machines.start(name, folder / "etc", *unit["Service"]["ExecStart"].split())
+        command = unit["Service"]["ExecStart"].split()
+        if release is not None:
+            command = ["env", f"PYTHONPATH={release}:{_ROOT}", *command]
+        return self.machines.start(name, folder / "etc", *command)
+
+    def stop(self, node: MachineNode) -> None:
+        """End a machine's processes as its unit does."""
+        node.process.terminate()
+        node.hear(lambda line: "all processes have ended" in line)
+        assert node.process.wait(60) == 0
 
     def operate(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run `rsm` as the operator, on the machine of the caller."""
@@ -136,9 +146,7 @@ def test_nothing_acknowledged_is_lost_when_a_machine_is_killed_cut_off_or_replac
         assert f"{site.hosts[0]}/etc/zookeeper.toml" in changed
         nodes["d"] = site.start("d")
         for name in ("a", "b"):
-            nodes[name].process.terminate()
-            nodes[name].hear(lambda line: "all processes have ended" in line)
-            assert nodes[name].process.wait(60) == 0
+            site.stop(nodes[name])
             nodes[name] = site.start(name)
             _serves(nodes[name])
         _serves(nodes["d"])
@@ -155,3 +163,43 @@ def test_nothing_acknowledged_is_lost_when_a_machine_is_killed_cut_off_or_replac
     status = site.operate("status", "--log", "map", "--json")
     assert status.returncode == 0, status.stderr
     assert site.machines.address("d") in status.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_nothing_acknowledged_is_lost_when_machines_get_a_new_release_one_after_the_other(site: Site) -> None:
+    release = site.machines.folder / "release"
+    release.mkdir()
+    (release / "sitecustomize.py").write_text("from tests.integration.next_version import install\n\ninstall()\n")
+    raising = ("log", "raise-format", "map", "--level", str(NEXT_LEVEL), "--json")
+    nodes = {name: site.start(name) for name in ("a", "b", "c")}
+    for node in nodes.values():
+        _serves(node)
+    caller = site.write()
+    try:
+        site.wait_for_more(20)
+        for name in ("a", "b", "c"):
+            refused = site.operate(*raising)
+            assert refused.returncode != 0
+            assert f"not every live replica knows format level {NEXT_LEVEL}" in refused.stderr
+            site.stop(nodes[name])
+            nodes[name] = site.start(name, release)
+            _serves(nodes[name])
+            site.wait_for_more(20)
+        raised = site.operate(*raising)
+        assert raised.returncode == 0, raised.stderr
+        assert json.loads(raised.stdout)["format_level"] == NEXT_LEVEL
+        site.wait_for_more(20)
+    finally:
+        caller.kill()
+        caller.wait()
+    site.wait_for_more(0)
+    site.read_all()
+    assert site.acked > 90
+    led = site.operate("log", "leaders", "map", "--json")
+    assert led.returncode == 0, led.stderr
+    ends = [json.loads(line)["before_ended"] for line in led.stdout.splitlines()]
+    assert ends[0] is None
+    assert "stopped" in ends
+    status = site.operate("status", "--log", "map", "--json")
+    assert status.returncode == 0, status.stderr
