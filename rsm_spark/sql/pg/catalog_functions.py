@@ -60,9 +60,8 @@ class PgCatalogCalls:
         always: dict[str, Any] = {
             "pg_table_is_visible": 1, "pg_type_is_visible": 1, "pg_function_is_visible": 1, "pg_operator_is_visible": 1,
             "has_schema_privilege": 1, "has_database_privilege": 1, "has_sequence_privilege": 1,
-            "has_function_privilege": 1, "pg_has_role": 1,
+            "has_function_privilege": 1, "pg_has_role": 1, "pg_relation_size": 0,
             "pg_collation_is_visible": 1, "obj_description": None, "col_description": None, "shobj_description": None,
-            "pg_relation_size": 0,
             "pg_table_size": 0, "pg_total_relation_size": 0, "pg_database_size": 0, "pg_indexes_size": 0,
             "pg_is_in_recovery": 0, "pg_my_temp_schema": 0, "pg_is_other_temp_schema": 0, "pg_backend_pid": 0,
             "pg_get_userbyid": "rsm", "pg_encoding_to_char": "UTF8", "pg_get_function_result": None,
