@@ -1,0 +1,158 @@
+"""Lookup join: rows of a frame, a batch or a stream, beside what a replicated map holds under their keys now.
+
+    with_names = orders.transform(map_lookup("customers", key="customer", value="name"))
+
+Nothing of the map is read but the keys that are asked for: each Python worker has a client, and asks for the keys of
+one Arrow batch at once, each key once. A row has what the map held when its batch was computed; a batch that is
+computed again may see later values.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, LongType, StringType, StructType
+
+from connectors.errors import OptionError
+from ledger.loop_thread import LoopThread
+from rsm_spark.core.chain import DEFAULT_RSM_ROOT
+from rsm_spark.map import MapClient
+from rsm_spark.map.limits import key_fault
+
+if TYPE_CHECKING:
+    # A client of Spark Connect has another class of this name.
+    from pyspark.sql import DataFrame
+
+KEYS_MAX = 1_000
+"""Keys of one call."""
+TIMEOUT_S = 60.0
+
+
+class LookupSource(NamedTuple):
+    """Map that is asked.
+
+    Attributes:
+        log: Its name.
+        metadata_uri: None = environment or default.
+        rsm_root: Where the logs are registered.
+        read_from: "leader", or "followers", which ask the leader how far the log is: as fresh, and it reads nothing.
+        timeout_s: How long a call is sent again while no replica leads.
+
+    """
+
+    log: str
+    metadata_uri: str | None
+    rsm_root: str
+    read_from: Any
+    timeout_s: float
+
+
+def map_lookup(
+    log: str,
+    *,
+    key: str = "key",
+    value: str = "value",
+    revision: str = "",
+    metadata_uri: str | None = None,
+    rsm_root: str = DEFAULT_RSM_ROOT,
+    read_from: str = "leader",
+    timeout_s: float = TIMEOUT_S,
+) -> Callable[[DataFrame], DataFrame]:
+    """Return a function that gives a frame a column with the values of a map; the frame may be a stream.
+
+    Executors reach the map's replicas, and find tokens and certificates by the variables of clients.
+
+    Args:
+        log: The map's.
+        key: Column of the frame that has the keys, binary or string.
+        value: Name of the column that is added, binary: null where the map has no such key.
+        revision: Name of another column, with the revision that wrote the key last; "" = none is added.
+        metadata_uri: Where the map is found; None = as the executors' environment says.
+        rsm_root: Root of the logs in ZooKeeper.
+        read_from: "leader"; or "followers", whose values are as fresh, and which spare the leader the reads.
+        timeout_s: How long a task waits for an answer.
+
+    Raises:
+        OptionError: An argument cannot be; or, when the function is called, the frame has no such column of keys, or
+            has a column of the name that is to be added.
+
+    """
+    if read_from not in {"leader", "followers"}:
+        raise OptionError(f"read_from is {read_from!r}: it may be leader or followers")
+    if not log or not value or value == revision:
+        raise OptionError(f"log is {log!r}, value {value!r}, revision {revision!r}: all are names, the last two differ")
+    source = LookupSource(log, metadata_uri, rsm_root, read_from, timeout_s)
+
+    def joined(frame: DataFrame) -> DataFrame:
+        schema = _joined_schema(frame.schema, key, value, revision)
+
+        def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                yield _with_values(batch, source, key, value, revision)
+
+        return frame.mapInArrow(look, schema)
+
+    return joined
+
+
+def _joined_schema(schema: StructType, key: str, value: str, revision: str) -> StructType:
+    names = schema.names
+    if names.count(key) != 1 or not isinstance(schema[key].dataType, BinaryType | StringType):
+        raise OptionError(f"lookup: the keys are in one column {key!r}, binary or string; the frame has {schema}")
+    added = [value, *([revision] if revision else [])]
+    twice = [name for name in added if name in names]
+    if twice:
+        raise OptionError(f"lookup: the frame has a column {twice[0]} already: name another one to be added")
+    wider = StructType([*schema.fields]).add(value, BinaryType())
+    return wider.add(revision, LongType()) if revision else wider
+
+
+def _with_values(batch: pa.RecordBatch, source: LookupSource, key: str, value: str, revision: str) -> pa.RecordBatch:
+    keys = [one.encode() if isinstance(one, str) else one for one in batch.column(key).to_pylist()]
+    found = _MapLink.of_process(source).values({one for one in keys if one is not None})
+    rows = [(None, None) if one is None else found.get(one, (None, None)) for one in keys]
+    batch = batch.append_column(pa.field(value, pa.binary()), pa.array([row[0] for row in rows], pa.binary()))
+    if not revision:
+        return batch
+    return batch.append_column(pa.field(revision, pa.int64()), pa.array([row[1] for row in rows], pa.int64()))
+
+
+class _MapLink:
+    """Client of one map, for all tasks that run in a process, one after the other."""
+
+    _present: dict[LookupSource, _MapLink] = {}  # noqa: RUF012 - of the process
+
+    def __init__(self, source: LookupSource) -> None:
+        self._pid = os.getpid()
+        self._thread = LoopThread("ledger-lookup")
+        self._client = self._thread.run(
+            MapClient.connect(
+                source.log,
+                source.metadata_uri,
+                read_from=source.read_from,
+                rsm_root=source.rsm_root,
+                timeout_s=source.timeout_s,
+            )
+        )
+
+    @classmethod
+    def of_process(cls, source: LookupSource) -> _MapLink:
+        """Return that of this process; a forked child has none of its parent's threads and makes its own."""
+        found = cls._present.get(source)
+        if found is None or found._pid != os.getpid():
+            found = cls._present[source] = cls(source)
+        return found
+
+    def values(self, keys: set[bytes]) -> dict[bytes, tuple[bytes, int]]:
+        """Return values and revisions of the keys that the map has."""
+        asked = sorted(one for one in keys if not key_fault(one))  # A key that no map can have is not in it.
+        found: dict[bytes, tuple[bytes, int]] = {}
+        for begin in range(0, len(asked), KEYS_MAX):
+            some: Sequence[bytes] = asked[begin : begin + KEYS_MAX]
+            for one, held in zip(some, self._thread.run(self._client.get_many(some)), strict=True):
+                if held is not None:
+                    found[one] = (held.value, held.revision)
+        return found
