@@ -8,6 +8,7 @@ Classes of its core that write to bookies or read from them. `pytest -s` shows w
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,10 @@ _SLOW = (
     "bk.TestLedgerAllocator",
     "bk.TestLedgerAllocatorPool",
     "impl.logsegment.TestBKLogSegmentEntryReader",
-    "tools.TestDistributedLogTool",  # Last: it locks the root of what DistributedLog keeps in ZooKeeper.
+    "tools.TestDistributedLogTool",
 )
+_LOCKING = frozenset({"TestBKDistributedLogNamespace", "tools.TestDistributedLogTool"})
+"""They lock the root of what DistributedLog keeps in ZooKeeper: each has a cluster of its own."""
 _KINDS: tuple[Kind, ...] = ("ours", "java")
 _BOOKIES = 3
 _TRIES = 2
@@ -58,14 +61,9 @@ _FAILS_ANYWHERE = {"TestTruncate": {"testExplicitTruncation": _RACE, "testTrunca
 """Tests that fail, or may fail, whosever the bookies are; and why."""
 
 
-@pytest.fixture(scope="module")
-def sides(java_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Kind, Bookies]]:
+@contextmanager
+def _both_sides(folder: Path, java_jars: Path) -> Iterator[dict[Kind, Bookies]]:
     """Three bookies of each kind, with a ZooKeeper for each kind: DistributedLog's tests want `/ledgers` in it."""
-    try:
-        compile_runner()
-    except FetchError as error:
-        pytest.fail(f"DistributedLog's tests cannot run here: {error}", pytrace=False)
-    folder = tmp_path_factory.mktemp("distributedlog")
     clusters: list[DevCluster] = []
     found: dict[Kind, Bookies] = {}
     try:
@@ -81,6 +79,28 @@ def sides(java_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             bookies.stop_all()
         for cluster in clusters:
             cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def shared_sides(java_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Kind, Bookies]]:
+    try:
+        compile_runner()
+    except FetchError as error:
+        pytest.fail(f"DistributedLog's tests cannot run here: {error}", pytrace=False)
+    with _both_sides(tmp_path_factory.mktemp("distributedlog"), java_jars) as found:
+        yield found
+
+
+@pytest.fixture
+def sides(
+    name: str, shared_sides: dict[Kind, Bookies], java_jars: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[Kind, Bookies]]:
+    """Bookies of each kind for a class of tests."""
+    if name not in _LOCKING:
+        yield shared_sides
+        return
+    with _both_sides(tmp_path_factory.mktemp("locking"), java_jars) as found:
+        yield found
 
 
 @pytest.mark.parametrize("name", [*_QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in _SLOW)])
