@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from rsm_spark.client.command_stream import CommandStream
-from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Request
+from rsm_spark.core.commands import Answer, AnswerStatus, Command, CommandColumn, OpenSession, Request
 from rsm_spark.core.operation import Ending, Message, Operation, StreamLimits
 from rsm_spark.core.outcome_errors import AskedReplica, error_of_operation
 from rsm_spark.errors import OverloadedError, RsmError
@@ -222,11 +222,12 @@ class LocalReplicaConnection:
         return error_of_operation(operation, AskedReplica("this broker", leader=leader, advice=_ADVICE))
 
 
-def _requests(message: Message) -> list[Request]:
-    session, answered_up_to = message.session, message.answered_up_to
+def _requests(message: Message) -> Sequence[Request]:
     if message.opens_session:
-        return [OpenSession(session)]
-    return [Command(session, one.sequence, answered_up_to, one.payload) for one in message.commands]
+        return [OpenSession(message.session)]
+    commands = message.commands
+    sequences, payloads = [one.sequence for one in commands], [one.payload for one in commands]
+    return CommandColumn(message.session, message.answered_up_to, sequences, payloads)
 
 
 def _new_session() -> bytes:

@@ -26,6 +26,7 @@ from rsm_spark.core.commands import (
     AnswerStatus,
     Audited,
     Command,
+    CommandColumn,
     OpenSession,
     Query,
     ReadIndex,
@@ -44,7 +45,7 @@ from rsm_spark.core.records import (
     KernelRecord,
     Record,
 )
-from rsm_spark.core.replies import answer_query, answer_verdict, check_reply, failed_reply, reply_answer
+from rsm_spark.core.replies import KERNELS_MARK, answer_query, answer_verdict, check_reply, failed_reply, reply_answer
 from rsm_spark.core.reports import judge_report
 from rsm_spark.core.seal import EntryKey, checkpoint_message
 from rsm_spark.core.sessions import TOO_LARGE_REPLY, SessionVerdict
@@ -63,7 +64,11 @@ _ARRAY_BYTES_MAX = 5
 _LARGE_BYTES = 100_000
 """A command of so many bytes may take milliseconds to decide and to apply."""
 _SIZE_MAX = 1 << 62
+_encode_into = _ENCODER.encode_into
+_EXECUTE = SessionVerdict.EXECUTE
+_OK = AnswerStatus.OK
 _NOTHING: tuple[Any, ...] = ()
+_ANSWERED = ((KernelRecord.COMMAND_ANSWERED, _NOTHING),)
 REASON_CHARS_MAX = 800
 """Characters of the reason in the reply to a writer."""
 _STATUS_OF = {
@@ -375,11 +380,7 @@ class Composer:
             last = min(len(requests), first + room - total)
             if queue.is_shared:
                 last = line.affords(requests, first, last)
-            for index in range(first, last):
-                answer = self._answer(requests[index])
-                if answer is None:
-                    break
-                answers.append(answer)
+            self._decide_all(requests, last, answers)
             taken = len(answers) - first
             queue.taken(line, taken)
             total += taken
@@ -393,11 +394,27 @@ class Composer:
                 queue.pop(line)
         return total, False
 
+    def _decide_all(self, requests: Sequence[Request], last: int, answers: list[Answer]) -> None:
+        """Decide from the first request without an answer on, up to `last` or to the first that does not fit."""
+        if type(requests) is CommandColumn:
+            execute, session, answered_up_to = self._execute, requests.session, requests.answered_up_to
+            first = len(answers)
+            for sequence, payload in zip(requests.sequences[first:last], requests.payloads[first:], strict=False):
+                answer = execute(session, sequence, answered_up_to, payload)
+                if answer is None:
+                    return
+                answers.append(answer)
+        for index in range(len(answers), last):
+            answer = self._answer(requests[index])
+            if answer is None:
+                return
+            answers.append(answer)
+
     def _answer(self, request: Request) -> Answer | None:
         """Decide one request; None if its records do not fit this entry any more, and nothing was changed."""
         state = self.state
         if type(request) is Command:
-            return self._execute(request)
+            return self._execute(request.session, request.sequence, request.answered_up_to, request.payload)
         if type(request) is Query:
             self.query_count += 1
             return answer_query(state.machine, request.payload, state.revision, self.failures)
@@ -410,58 +427,56 @@ class Composer:
         assert not isinstance(request, Command | Query)
         return self._judge(request)
 
-    def _execute(self, command: Command) -> Answer | None:
+    def _execute(self, session: bytes, sequence: int, answered_up_to: int, payload: bytes) -> Answer | None:
+        """Decide a command, by the fields of `Command`; as `_answer`. One call for what nearly all of them need."""
         state = self.state
-        session, sequence, answered_up_to = command.session, command.sequence, command.answered_up_to
         if self._record_count >= self.limits.entry_records_max or (self._paced is not None and self._paced.is_spent):
             return None
-        if len(command.payload) > self._size_max:
+        if len(payload) > self._size_max:
             return None
         verdict, reply = state.sessions.judge(session, sequence, answered_up_to)
-        if verdict is not SessionVerdict.EXECUTE:
+        if verdict is not _EXECUTE:
             return answer_verdict(verdict, reply, state.revision)
         # Encoded first, applied last: a command that does not fit is cut off here, with the state as it was.
-        mark = len(self._body)
+        body = self._body
+        mark = len(body)
+        records: Sequence[tuple[int, tuple[Any, ...]]]
         try:
-            payload = command.payload
-            records, reply = self._decide_marked(payload) if payload.startswith(MAGIC) else self._decide(payload)
+            if payload.startswith(MAGIC):
+                records, reply = self._decide_marked(payload)
+            else:
+                records, reply = self._decided(payload)
+                if len(reply) > REPLY_BYTES_MAX:
+                    records, reply = _NOTHING, TOO_LARGE_REPLY
             head = CommandHead(session, sequence, answered_up_to, len(records) or 1, reply)
             self._encode(head, records)
         except Exception as error:  # noqa: BLE001 - see `rsm_spark.core.replies`
             self.failures.append(error)
-            del self._body[mark:]
+            del body[mark:]
             records, reply = (), failed_reply(error)
             head = CommandHead(session, sequence, answered_up_to, 1, reply)
             self._encode(head, records)
-        if len(self._body) > self.limits.entry_bytes_max:
-            del self._body[mark:]
+        if len(body) > self.limits.entry_bytes_max:
+            del body[mark:]
             if self._record_count:
                 return None
             records, reply = (), TOO_LARGE_REPLY
             head = CommandHead(session, sequence, answered_up_to, 1, reply)
             self._encode(head, records)
         self._record_count += head.record_count
-        logged_ms = self._logged_ms
-        if records:
-            for record_type, fields in records:
-                state.fold(record_type, head, fields, logged_ms)
-                head = None  # type: ignore[assignment]  # only the first record of a command carries it
-        else:
-            state.fold(KernelRecord.COMMAND_ANSWERED, head, _NOTHING, logged_ms)
-        return reply_answer(reply, state.revision)
-
-    def _decide(self, payload: bytes) -> tuple[Sequence[tuple[int, tuple[Any, ...]]], bytes]:
-        decision = self._decided(payload)
-        if len(decision.reply) > REPLY_BYTES_MAX:
-            return _NOTHING, TOO_LARGE_REPLY
-        return decision.records, decision.reply
+        state.fold_command(records, head, self._logged_ms)
+        if reply and reply[0] == KERNELS_MARK:
+            return reply_answer(reply, state.revision)
+        return Answer(_OK, state.revision, reply)
 
     def _decided(self, payload: bytes) -> Decision:
         """Return what the machine decides, as it can be logged."""
         decision = self.state.machine.decide(payload, self.state.revision + 1, self._logged_ms)
         if self._checked is not None:
             decision = decision._replace(records=self._checked.loggable(decision.records))
-        check_reply(decision.reply)
+        reply = decision.reply
+        if type(reply) is not bytes or (reply and reply[0] == KERNELS_MARK):
+            check_reply(reply)
         return decision
 
     def _decide_marked(self, command: bytes) -> tuple[Sequence[tuple[int, tuple[Any, ...]]], bytes]:
@@ -488,13 +503,11 @@ class Composer:
         return (_NOTHING, TOO_LARGE_REPLY) if len(whole) > REPLY_BYTES_MAX else ((*records, *marks), whole)
 
     def _encode(self, head: CommandHead, records: Sequence[tuple[int, tuple[Any, ...]]]) -> None:
-        if not records:
-            _ENCODER.encode_into(Record(KernelRecord.COMMAND_ANSWERED, head, _NOTHING), self._body, -1)
-            return
-        own: CommandHead | None = head
-        for record_type, fields in records:
-            _ENCODER.encode_into(Record(record_type, own, fields), self._body, -1)
-            own = None
+        """Add the records of a command to the entry, as arrays that are read as `Record`."""
+        body, own = self._body, head
+        for record_type, fields in records or _ANSWERED:
+            _encode_into((record_type, own, fields), body, -1)
+            own = None  # type: ignore[assignment]  # only the first record of a command carries it
 
     def _open(self, session: bytes) -> Answer | None:
         state = self.state
@@ -555,9 +568,12 @@ class Composer:
 
 def _is_large(submission: Submission) -> bool:
     """Return whether the next request of a submission is a large command."""
-    if submission.decided == len(submission.requests):
+    requests, decided = submission.requests, submission.decided
+    if decided == len(requests):
         return False
-    request = submission.requests[submission.decided]
+    if type(requests) is CommandColumn:
+        return decided < len(requests.sequences) and len(requests.payloads[decided]) > _LARGE_BYTES
+    request = requests[decided]
     return type(request) is Command and len(request.payload) > _LARGE_BYTES
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import overload
 
@@ -151,6 +151,60 @@ class Audited(msgspec.Struct, frozen=True, gc=False):
     action: str
     target: str
     outcome: str
+
+
+class CommandColumn(Sequence["Command | Query"]):
+    """Commands of one session that came together, and the queries behind them: without an object for each.
+
+    Attributes:
+        session: 16 bytes; see `Command`.
+        answered_up_to: The same.
+        sequences: Of the commands, in order.
+        payloads: Of the commands, then of the queries.
+
+    """
+
+    __slots__ = ("answered_up_to", "payloads", "sequences", "session")
+
+    def __init__(self, session: bytes, answered_up_to: int, sequences: list[int], payloads: list[bytes]) -> None:
+        self.session = session
+        self.answered_up_to = answered_up_to
+        self.sequences = sequences
+        self.payloads = payloads
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.payloads)
+
+    @overload
+    def __getitem__(self, index: int) -> Command | Query: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Command | Query]: ...
+
+    def __getitem__(self, index: int | slice) -> Command | Query | list[Command | Query]:
+        """Return one as an object, or some."""
+        places = range(len(self.payloads))[index]
+        return self._at(places) if isinstance(places, int) else [self._at(place) for place in places]
+
+    def _at(self, place: int) -> Command | Query:
+        if place < len(self.sequences):
+            return Command(self.session, self.sequences[place], self.answered_up_to, self.payloads[place])
+        return Query(self.payloads[place])
+
+    def __iter__(self) -> Iterator[Command | Query]:
+        """Iterate over all as objects."""
+        return map(self._at, range(len(self.payloads)))
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether it holds the same requests."""
+        return isinstance(other, CommandColumn) and self._parts == other._parts
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
+    @property
+    def _parts(self) -> tuple[bytes, int, list[int], list[bytes]]:
+        return self.session, self.answered_up_to, self.sequences, self.payloads
 
 
 Report = ReportVerified | ReportWithdrawn | ReportDiverged

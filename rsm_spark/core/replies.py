@@ -17,18 +17,20 @@ from rsm_spark.core.sessions import TOO_LARGE_REPLY, SessionVerdict
 FAILED_REPLY = b"\xc1failed: "
 """Prefix of the logged reply to a command on which the machine failed; no machine's reply begins so."""
 
-_MARK = 0xC1  # No msgpack begins with it.
+KERNELS_MARK = 0xC1
+"""First byte of the kernel's own replies: no msgpack begins with it."""
+_OK = AnswerStatus.OK
 _REASON_CHARS_MAX = 500
 
 
 def reply_answer(reply: bytes, revision: int) -> Answer:
     """Return what a client is told by a logged reply."""
-    if reply and reply[0] == _MARK:
+    if reply and reply[0] == KERNELS_MARK:
         if reply == TOO_LARGE_REPLY:
             return Answer(AnswerStatus.TOO_LARGE, revision, b"")
         if reply.startswith(FAILED_REPLY):
             return Answer(AnswerStatus.REFUSED, revision, reply[len(FAILED_REPLY) :])
-    return Answer(AnswerStatus.OK, revision, reply)
+    return Answer(_OK, revision, reply)
 
 
 def answer_verdict(verdict: SessionVerdict, reply: bytes, revision: int) -> Answer:
@@ -60,7 +62,7 @@ def check_reply(reply: bytes) -> None:
         TypeError: It is no bytes, or begins as only the kernel's own replies do.
 
     """
-    if _checked(reply, "decide") and reply[0] == _MARK:
+    if _checked(reply, "decide") and reply[0] == KERNELS_MARK:
         raise TypeError(f"`decide` answers bytes that begin with 0xC1, which only the kernel's do: {reply!r:.100}")
 
 

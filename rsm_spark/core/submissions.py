@@ -10,16 +10,30 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from rsm_spark.core.commands import Answer, AnswerStatus, Command, Query, QueryColumn, ReadIndex, Request
+from rsm_spark.core.commands import (
+    Answer,
+    AnswerStatus,
+    Command,
+    CommandColumn,
+    Query,
+    QueryColumn,
+    ReadIndex,
+    Request,
+)
 
 TURN_COST = 64
 """Cost of one turn: so many small requests, or one of 64 KiB."""
 _COST_BYTES = 1024
 
 
-def _cost(request: Request) -> int:
-    """Return what a request costs its owner's turn."""
-    return 1 + len(request.payload) // _COST_BYTES if isinstance(request, Command | Query) else 1
+def _costs(requests: Sequence[Request], first: int, end: int) -> list[int]:
+    """Return what each of some requests costs its owner's turn."""
+    if type(requests) is CommandColumn or type(requests) is QueryColumn:
+        return [1 + len(payload) // _COST_BYTES for payload in requests.payloads[first:end]]
+    return [
+        1 + len(request.payload) // _COST_BYTES if isinstance(request, Command | Query) else 1
+        for request in requests[first:end]
+    ]
 
 
 class Submission:
@@ -44,8 +58,9 @@ class Submission:
         self.answers: list[Answer] = []
         self.confirmed = 0
         self.ticket = ticket
-        self.is_reading = type(requests) is QueryColumn or all(
-            type(request) is Query or type(request) is ReadIndex for request in requests
+        self.is_reading = type(requests) is QueryColumn or (
+            type(requests) is not CommandColumn
+            and all(type(request) is Query or type(request) is ReadIndex for request in requests)
         )
         self.mark = 0
 
@@ -91,16 +106,16 @@ class OwnerQueue:
     def affords(self, requests: Sequence[Request], first: int, last: int) -> int:
         """Return the end, `last` at most, of what it may take of requests from `first` on: one at least."""
         left = self.credit
-        for index in range(first, last):
+        last = min(last, first + max(left, 0))  # Each costs 1 at least.
+        for index, cost in enumerate(_costs(requests, first, last), first):
             if left <= 0:
                 return index
-            left -= _cost(requests[index])
+            left -= cost
         return last
 
     def spend(self, requests: Sequence[Request], first: int, end: int) -> None:
         """Note that these requests were taken."""
-        for index in range(first, end):
-            self.credit -= _cost(requests[index])
+        self.credit -= sum(_costs(requests, first, end))
 
 
 class RequestQueue:

@@ -27,6 +27,7 @@ from rsm_spark.testing.beats import SimBeats
 from rsm_spark.testing.counter_map import CounterMap
 from rsm_spark.testing.ghosts import Ghosts, Place
 from rsm_spark.testing.peers import SimPeers
+from rsm_spark.testing.received_requests import as_received
 from rsm_spark.testing.snapshots import MemorySnapshots
 from rsm_spark.testing.tails import SimTails
 
@@ -219,7 +220,7 @@ class ReplicaCluster:
         answered: asyncio.Future[list[Answer]] = loop.create_future()
 
         async def _serve() -> None:
-            answers = await replica.submit(requests, freshness=freshness)
+            answers = await replica.submit(as_received(requests), freshness=freshness)
             if rng.random() > 0.02:  # Else the answer is lost.
                 self.simulation.after(rng.uniform(0.0002, 0.002), _deliver, answered, list(answers))
 

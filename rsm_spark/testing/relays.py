@@ -11,6 +11,7 @@ from rsm_spark.errors import ConnectionLostError, OverloadedError
 from rsm_spark.runtime.relaying import Relay, RelayEnd
 from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.testing.cluster import ReplicaCluster, UnreachableError
+from rsm_spark.testing.received_requests import as_received
 
 _LOST_RATE = 0.03
 _LATE_RATE = 0.1
@@ -71,7 +72,7 @@ class _SimLeaderEnd:
             return
 
         async def serve() -> None:
-            answers = list(await replica.submit(requests))
+            answers = list(await replica.submit(as_received(requests)))
             is_lost = self._rng.random() < _LOST_RATE
             told = ConnectionLostError(self._name) if is_lost else answers
             cluster.simulation.after(self._rng.uniform(0.0002, 0.002), self._answers.put_nowait, told)

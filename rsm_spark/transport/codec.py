@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rsm_spark.core.commands import Answer, Command, OpenSession, Query, QueryColumn, Request
+from rsm_spark.core.commands import Answer, Command, CommandColumn, OpenSession, Query, QueryColumn, Request
 from rsm_spark.core.freshness import INDEXED, LINEARIZABLE, STALE, Freshness, ReadKind
 from rsm_spark.core.operation import Message
 from rsm_spark.errors import InvalidCommandError
@@ -139,9 +139,14 @@ def received_requests(
     if (commands or opens_session) and len(session) != SESSION_BYTES:
         raise InvalidCommandError(f"session of {len(session)} bytes: {SESSION_BYTES} random bytes are needed")
     payload_bytes = sum(map(len, commands)) + sum(map(len, queries))
-    if not commands and not opens_session:
-        return ReceivedRequests(message_id, log, QueryColumn(list(queries)), freshness, payload_bytes)
-    requests: list[Request] = [OpenSession(session)] if opens_session else []
+    if not opens_session:
+        column = (
+            CommandColumn(session, answered_up_to, list(sequences), [*commands, *queries])
+            if commands
+            else QueryColumn(list(queries))
+        )
+        return ReceivedRequests(message_id, log, column, freshness, payload_bytes)
+    requests: list[Request] = [OpenSession(session)]
     requests += [
         Command(session, sequence, answered_up_to, payload)
         for sequence, payload in zip(sequences, commands, strict=True)

@@ -14,7 +14,7 @@ from rsm_spark.core import leadership
 from rsm_spark.core.batching import Batch, Composer
 from rsm_spark.core.chain import ChainLedger, decode_chain
 from rsm_spark.core.chain_write import WriteVerdict
-from rsm_spark.core.commands import Answer, AnswerStatus, Command, Query
+from rsm_spark.core.commands import Answer, AnswerStatus, Query
 from rsm_spark.core.leadership import LeaderProtocol
 from rsm_spark.core.leadership_events import (
     AddFailed,
@@ -212,13 +212,13 @@ def follower_takes_the_successor_for_the_end(patch: pytest.MonkeyPatch) -> None:
 def negative_reply_is_not_logged(patch: pytest.MonkeyPatch) -> None:
     original = Composer._execute
 
-    def execute(self: Composer, command: Command) -> Answer | None:
-        verdict, _ = self.state.sessions.judge(command.session, command.sequence, command.answered_up_to)
+    def execute(self: Composer, session: bytes, sequence: int, answered_up_to: int, payload: bytes) -> Answer | None:
+        verdict, _ = self.state.sessions.judge(session, sequence, answered_up_to)
         if verdict is SessionVerdict.EXECUTE:
-            decision = self.state.machine.decide(command.payload, self.state.revision + 1, 0)
+            decision = self.state.machine.decide(payload, self.state.revision + 1, 0)
             if not decision.records:
                 return Answer(AnswerStatus.OK, self.state.revision, decision.reply)
-        return original(self, command)
+        return original(self, session, sequence, answered_up_to, payload)
 
     patch.setattr(Composer, "_execute", execute)
 

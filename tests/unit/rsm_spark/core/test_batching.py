@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rsm_spark.core.batching import AUDIT_CHARS_MAX, Batch, BatchLimits, Composer
-from rsm_spark.core.commands import Answer, AnswerStatus, Audited, Command, OpenSession, Query, Request
+from rsm_spark.core.commands import Answer, AnswerStatus, Audited, Command, CommandColumn, OpenSession, Query, Request
 from rsm_spark.core.envelope import HEADER_BYTES
 from rsm_spark.core.records import AUDIT_LEVEL, KernelRecord, decode_records, encode_records
 from rsm_spark.core.state import ReplicatedState
@@ -295,6 +295,47 @@ def test_any_cut_into_batches_gives_the_same_replies_and_followers_agree(command
         for request, answer in zip(chunk, submission.answers, strict=True):
             got.setdefault(request.sequence, set()).add(answer.payload)
     assert [got[i + 1] for i in range(len(requests))] == [{a.payload} for a in expected.answers[1:]]
+
+
+_sent = st.tuples(
+    st.sampled_from([S, S, S, b"t" * 16, b"x" * 16]),  # The last session is not open.
+    st.integers(-2, 1),  # What its first sequence is beyond the next: sent again, or behind a gap.
+    st.integers(0, 2),  # How far behind its answers are taken.
+    st.lists(_request | st.just(("chatter", 4_097)) | st.just(("blob", LIMIT)), min_size=1, max_size=6),
+    st.lists(st.sampled_from("abc"), max_size=2),  # Queries behind the commands.
+    st.sampled_from(["", "ann", "bob"]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(messages=st.lists(_sent, max_size=8), commands=st.sampled_from([3, 1_000]), at_once=st.integers(1, 4))
+def test_a_column_of_commands_makes_the_entries_and_answers_that_one_object_each_makes(
+    messages, commands, at_once
+) -> None:
+    listed, columns = Leader(commands=commands), Leader(commands=commands)
+    sent: list[tuple[Submission, Submission]] = []
+    for leader in (listed, columns):
+        leader.submit(OpenSession(S), OpenSession(b"t" * 16))
+        leader.batch()
+    last: dict[bytes, int] = {}
+    for number, (session, beyond, behind, calls, queries, owner) in enumerate(messages, 1):
+        first = max(1, last.get(session, 0) + 1 + beyond)
+        answered_up_to = max(0, first - 1 - behind)
+        sequences = list(range(first, first + len(calls)))
+        last[session] = max(last.get(session, 0), sequences[-1]) if beyond <= 0 else last.get(session, 0)
+        payloads = [command(*call) for call in calls] + [command(key) for key in queries]
+        column = CommandColumn(session, answered_up_to, sequences, payloads)
+        pair = Submission(list(column), None, owner), Submission(column, None, owner)
+        sent.append(pair)
+        for leader, submission in zip((listed, columns), pair, strict=True):
+            leader.queue.add(submission)
+        while number % at_once == 0 and listed.queue.request_count:
+            assert listed.batch().payload == columns.batch().payload
+    while listed.queue.request_count:
+        assert listed.batch().payload == columns.batch().payload
+    assert not columns.queue.request_count
+    assert all(one.answers == other.answers for one, other in sent)
+    assert all(len(one.answers) == len(one.requests) for one, _ in sent)
 
 
 def test_answer_struct_is_shared_by_denied_requests() -> None:

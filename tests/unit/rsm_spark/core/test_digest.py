@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from unittest import mock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rsm_spark.core import digest
 from rsm_spark.core.digest import DIGEST_MODULUS, StateDigest, digest_bytes, row_term, table_prefix
 
 
@@ -33,6 +36,34 @@ def test_digest_depends_on_the_rows_alone_whatever_the_way(before, after) -> Non
         direct.replace(table, key, None, row)
     assert way.value == direct.value
     assert 0 <= way.value < DIGEST_MODULUS
+
+
+_writes = st.lists(
+    st.tuples(st.sampled_from("ab"), st.sampled_from([b"x", b"y", b"z", b"w"]), st.none() | st.binary(max_size=1)),
+    max_size=40,
+)
+
+
+@pytest.mark.parametrize("terms_max", [0, 1, 3, digest.TERMS_MAX])
+@given(writes=_writes)
+def test_terms_that_are_remembered_are_those_of_the_rows(writes, terms_max) -> None:
+    rows: dict[tuple[str, bytes], bytes | None] = {}
+    way = StateDigest()
+    with mock.patch.object(digest, "TERMS_MAX", terms_max):
+        for table, key, row in writes:
+            way.replace(table, key, rows.get((table, key)), row)
+            rows[table, key] = row
+    terms = [row_term(table_prefix(table), key, row) for (table, key), row in rows.items() if row is not None]
+    assert way.value == sum(terms) % DIGEST_MODULUS
+
+
+def test_no_more_terms_are_remembered_than_the_bound_says() -> None:
+    way = StateDigest()
+    with mock.patch.object(digest, "TERMS_MAX", 100):
+        for number in range(2_000):
+            way.replace(f"t{number % 3}", b"%d" % number, None, b"row")
+            held = sum(len(terms.young) + len(terms.old) for terms in way._tables.values())
+            assert held <= 2 * 100 + 1
 
 
 def test_bytes_that_move_between_key_and_row_change_the_digest() -> None:
