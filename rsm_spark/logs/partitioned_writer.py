@@ -564,23 +564,28 @@ class PartitionedLogWriter:
                     _fail(append.place, error)
 
     async def _serve_orders(self) -> None:
-        """Grow when somebody orders it."""
+        """Carry out what somebody orders, until another writer has the log: what is placed then is for that one."""
         changed = asyncio.Event()
         while True:
             changed.clear()
             try:
                 for placed in await self._desk.pending(watch=changed.set):
-                    await self._desk.answer(placed, await self._obey(placed.order))
+                    answer = await self._obey(placed.order)
+                    if answer is None:
+                        return
+                    await self._desk.answer(placed, answer)
             except LedgerError as error:
                 _LOGGER.info("orders have to wait: %s", error, extra={"log": self.log})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_ORDERS_LOOK_S):
                     await changed.wait()
 
-    async def _obey(self, order: Order) -> AdminAnswer:
+    async def _obey(self, order: Order) -> AdminAnswer | None:
+        """Carry out an order; return None if this writer is over, and another one is to do it."""
         by = self._keeper.member.replica_id
         try:
             if isinstance(order, WritersRequest):
+                await self._look()
                 return AdminAnswer(by, outcome=await self._marking.described(order.writer, order.after))
             if isinstance(order, ForgetWriterRequest):
                 return AdminAnswer(by, outcome={"writer": await self._marking.forget(order.writer)})
@@ -592,6 +597,8 @@ class PartitionedLogWriter:
                 return AdminAnswer(by, refusal=refusal)
             if order.partitions != self.partition_count:  # Else an earlier order was carried out, and not answered.
                 await self.grow(order.partitions)
+        except NotLeaderError:
+            return None
         except RsmError as error:
             return AdminAnswer(by, refusal=str(error))
         return AdminAnswer(by, outcome={"partitions": self.partition_count})
