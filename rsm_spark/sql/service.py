@@ -116,7 +116,7 @@ class SqlService(StoreService):
         self._http = SqlHttpEdge(
             self.replica,
             reads,
-            links_of(discovery, settings.log, settings.security, TIMEOUT_S),
+            links_of(discovery, settings.log, settings.security, TIMEOUT_S, self.server.near),
             settings.log,
             sql.result_bytes_max,
         )
@@ -128,7 +128,7 @@ class SqlService(StoreService):
         from rsm_spark.sql.pg.backend import PgBackend  # noqa: PLC0415 - sqlglot only where it is used
         from rsm_spark.sql.pg.server import PgServer  # noqa: PLC0415
 
-        links = links_of(discovery, settings.log, settings.security, TIMEOUT_S)
+        links = links_of(discovery, settings.log, settings.security, TIMEOUT_S, self.server.near)
         backend = PgBackend(self.replica, reads, self._readers, links, settings.log, max(1, sql.transactions_max // 4))
         self.pg = PgServer(
             backend,
