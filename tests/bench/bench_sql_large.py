@@ -259,10 +259,10 @@ class LargeSql:
 async def _measure(bench: LargeSql, replicas: Stores) -> None:
     for name in ("a", "b"):
         bench.start(name)
-    leader = (await replicas.leader()).replica_id
-    (survivor,) = {"a", "b"} - {leader}
-    updates = await bench.load(leader)
+    updates = await bench.load((await replicas.leader()).replica_id)
     await bench.wait_lake()
+    leader = (await replicas.leader()).replica_id  # It may be another one since.
+    (survivor,) = {"a", "b"} - {leader}
     await bench.fail_over(leader, survivor)
     await bench.boot("c")
     await bench.compare(updates)
