@@ -270,7 +270,8 @@ class CommandStream:
         if status == AnswerStatus.TOO_LARGE:
             return Ending.TOO_LARGE
         if status == AnswerStatus.REFUSED:
-            return Ending.REFUSED
+            # Rights may have changed between two attempts: who is refused now is not told whether the first was applied.
+            return Ending.UNKNOWN if operation.is_unsure else Ending.REFUSED
         if not self._follows_leader and status in _ENDINGS_OF_ONE_REPLICA:
             return Ending.UNKNOWN if operation.is_unsure else _ENDINGS_OF_ONE_REPLICA[AnswerStatus(status)]
         if status == AnswerStatus.SESSION_EXPIRED:

@@ -54,6 +54,8 @@ def error_of_operation(operation: Operation, asked: AskedReplica) -> RsmError:
     why = f" ({asked.trouble})" if asked.trouble else ""
     match operation.outcome:
         case Ending.UNKNOWN:
+            if operation.refusal is AnswerStatus.REFUSED:
+                why = f" (it was sent again, and refused: {operation.reason.decode(errors='replace')})"
             return OutcomeUnknownError(
                 f"{log}no answer to command {operation.sequence}; it may have been applied{why}. Read what it writes "
                 f"before sending it anew{asked.advice}"

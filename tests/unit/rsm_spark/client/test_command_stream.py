@@ -173,6 +173,18 @@ def test_too_large_is_final_and_the_next_goes_on() -> None:
     assert client.refusal is None
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_refusal_says_that_nothing_was_changed_only_if_no_attempt_was_before(is_first: bool) -> None:
+    client = stream()
+    client.submit(put(1))
+    if not is_first:
+        composed(client)
+        client.on_lost()
+        client.resume()
+    (ended,) = answer(client, composed(client), AnswerStatus.REFUSED)
+    assert ended.outcome is (Ending.REFUSED if is_first else Ending.UNKNOWN)
+
+
 def test_one_replica_that_does_not_lead_ends_a_command_at_once() -> None:
     client = stream(follows_leader=False)
     client.submit(put(1))
