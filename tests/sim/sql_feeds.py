@@ -167,6 +167,7 @@ class FeedReader:
     Attributes:
         seen_count: Changes that it was told, and that the log has.
         skipped_count: Times that it heard that a revision has left the log.
+        pause_s: How long it is away at most, in virtual seconds.
 
     """
 
@@ -177,7 +178,7 @@ class FeedReader:
         self._tables = tables
         self._stream = stream
         self._name = f"reader {number}"
-        self._pause_s = feeds.rng.choice((0.2, 0.2, 20.0))  # In the long one what it has not read may leave the log.
+        self.pause_s = feeds.rng.choice((0.2, 0.2, 20.0))  # In the long one what it has not read may leave the log.
         self._teller = ToldTables({}, tables)
         self._true: list[SqlChange] = []
         self._at = 0  # Of these it was told so many.
@@ -215,7 +216,7 @@ class FeedReader:
                 self._skip((error.last_revision or 0) + 1)
             finally:
                 await stream.aclose()
-            await asyncio.sleep(rng.uniform(0.01, self._pause_s))
+            await asyncio.sleep(rng.uniform(0.01, self.pause_s))
 
     def _compare(self, told: SqlChange) -> None:
         true = self._true[self._at] if self._at < len(self._true) else None

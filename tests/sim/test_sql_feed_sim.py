@@ -58,6 +58,8 @@ def run_feed_seed(
     async def main() -> None:
         reading = [asyncio.get_running_loop().create_task(one.run()) for one in feeds.readers]
         await run.main()
+        for one in feeds.readers:
+            one.pause_s = min(one.pause_s, 1.0)  # Who is away for long reads a few changes in between.
         await run._until(lambda: all(one.is_at_end for one in feeds.readers), "readers are told everything")
         for task in reading:
             task.cancel()
