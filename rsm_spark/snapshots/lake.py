@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 from rsm_spark.core.machine import Row
 from rsm_spark.errors import CorruptSnapshotError, SnapshotError
 from rsm_spark.object_stores.complaints import is_refusal
-from rsm_spark.object_stores.storage_options import shown_uri
+from rsm_spark.object_stores.storage_options import is_s3, shown_uri
 from rsm_spark.snapshots.checks import KEEP_MIN, RowCheck
 from rsm_spark.snapshots.columns import ROW_SCHEMA, rows_of_batch, steps_of
 from rsm_spark.snapshots.commit_words import USER_METADATA, commit_words, table_words
@@ -359,11 +359,12 @@ class LakeSnapshots:
         return None
 
     def _rows(self, version: int) -> Iterator[Row]:
-        if self._commits.folder is None:
+        if self._commits.folder is None and not is_s3(self._place):
             # What a store refuses is told by a scan at once; a file that is opened by itself is asked for again.
             yield from self._scanned(version)
             return
-        # Not a scan, which holds many thousand rows at a time and has files in no order.
+        # Not a scan, which holds many thousand rows at a time and has files in no order: SQL tables want their catalog
+        # first.
         for file in files_of_version(self._place, version, self._storage_options):
             for batch in read_lake_file(self._place, file, ROW_SCHEMA.names, self._storage_options):
                 yield from rows_of_batch(batch)

@@ -11,6 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -115,6 +116,8 @@ def read_lake_file(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file, a few thousand at a time.
 
+    A file of S3 that is read whole is copied to the machine first, into a file without a name.
+
     Args:
         place: Path or URI of the table.
         file: Of `files_of_version`.
@@ -130,7 +133,8 @@ def read_lake_file(
 
     """
     try:
-        with _opened(place, file.name, storage_options) as source:
+        is_fetched = groups is None and is_s3(place)
+        with (_fetched if is_fetched else _opened)(place, file.name, storage_options) as source:
             parquet = pq.ParquetFile(source)
             there = set(parquet.schema_arrow.names)
             lacking = [name for name in columns if name not in there and name not in later]
@@ -161,6 +165,19 @@ def _opened(place: str, name: str, storage_options: Mapping[str, str] | None) ->
     if not file.is_relative_to(folder.resolve()):
         raise CorruptSnapshotError(f"{place}: file {name} is a link to {file}, out of the table")
     return pa.memory_map(str(file))
+
+
+@contextmanager
+def _fetched(place: str, name: str, storage_options: Mapping[str, str] | None) -> Iterator[Any]:
+    """Open a copy of a file in S3: by deltalake's files a store that refuses is asked again for minutes."""
+    from rsm_spark.object_stores.s3 import S3Store  # noqa: PLC0415 - boto3 only where it is used
+
+    with tempfile.TemporaryFile() as copy:
+        with S3Store(place, storage_options).open(contained(name)) as source:
+            while piece := source.read(_CHUNK_BYTES):
+                copy.write(piece)
+        copy.seek(0)
+        yield copy
 
 
 def _file_system(place: str, storage_options: Mapping[str, str] | None) -> pafs.PyFileSystem:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from rsm_spark.errors import CorruptSnapshotError, SnapshotError
-from rsm_spark.snapshots import lake_files
+from rsm_spark.snapshots import lake_files, table_files
 from rsm_spark.snapshots.columns import ROW_SCHEMA
 from rsm_spark.snapshots.lake import LakeSnapshots
 from rsm_spark.snapshots.lake_files import groups_of_file, read_lake_file, write_lake_file
@@ -75,6 +75,18 @@ def test_snapshots_are_written_read_let_go_and_removed(bucket: Bucket, caplog: p
     fresh.remove(LOG_ID)
     assert list(bucket.objects()) == ["lake/others/file"]
     assert lake_in(bucket).manifests() == []
+
+
+def test_rows_of_many_files_come_in_the_order_in_which_they_were_written(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_files, "FILE_BYTES", 1)
+    monkeypatch.setattr(table_files, "ROW_GROUP_ROWS", 1)
+    lake, rows = lake_in(bucket), rows_at(9_000, 8_000)
+    manifest = manifest_of(rows, 9_000)
+    lake.write(manifest, iter(rows))
+    assert len([key for key in bucket.objects() if key.endswith(".parquet")]) > 3
+    assert list(lake_in(bucket).read(manifest)) == list(rows)
 
 
 def test_files_that_executors_write_are_added_in_one_commit(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
