@@ -270,7 +270,7 @@ class CommandStream:
         if status == AnswerStatus.TOO_LARGE:
             return Ending.TOO_LARGE
         if status == AnswerStatus.REFUSED:
-            # Rights may have changed between two attempts: who is refused now is not told whether the first was applied.
+            # Rights may have changed between two attempts: whether the first was applied is not told then.
             return Ending.UNKNOWN if operation.is_unsure else Ending.REFUSED
         if not self._follows_leader and status in _ENDINGS_OF_ONE_REPLICA:
             return Ending.UNKNOWN if operation.is_unsure else _ENDINGS_OF_ONE_REPLICA[AnswerStatus(status)]

@@ -12,7 +12,7 @@ from rsm_spark.client.leader_links import LeaderLinks
 from rsm_spark.core.commands import AnswerStatus, Query
 from rsm_spark.core.freshness import INDEXED
 from rsm_spark.core.outcome_errors import AskedReplica, error_of_answer
-from rsm_spark.errors import NoLeaderError, NotLeaderError, NotReadyError
+from rsm_spark.errors import NoLeaderError, NotLeaderError, NotReadyError, TooStaleError
 from rsm_spark.files.commands import (
     FileCommand,
     FileDone,
@@ -88,7 +88,7 @@ class FileDesk:
                     raise result.error()
                 return result
             error = error_of_answer(answer, AskedReplica("this replica", leader=self._replica.leader_address or ""))
-            passes = isinstance(error, NotLeaderError | NoLeaderError | NotReadyError)
+            passes = isinstance(error, NotLeaderError | NoLeaderError | NotReadyError | TooStaleError)
             if not passes or loop.time() >= due_s:
                 raise error
             await asyncio.sleep(_RETRY_S)

@@ -2,8 +2,8 @@
 
     limit   what an operator has said; else the least of the cgroup's (v2 or v1, its ancestors' too), the process's own
             (`ulimit -v`) and what the machine has
-    used    resident memory of this process, without mapped files; beside it what all processes of a limited cgroup use
-            together
+    used    resident memory of this process, of mapped files 64 MiB at most; beside it what all processes of a limited
+            cgroup use together
 
 From `MARK` of the limit on the state must not grow by what clients ask for; below `EASED` that is taken again. A
 process that goes on to the limit is ended from outside, with all that it held, and again after each restart.
@@ -30,6 +30,8 @@ _CGROUP_MARK = 0.90
 _LOOK_S = 0.25
 _UNLIMITED = 1 << 60
 _MIB = 1024 * 1024
+_PROGRAM_BYTES = 64 * _MIB
+"""Python, its libraries and ours, as a broker has them mapped."""
 
 
 class MemoryUse(msgspec.Struct, frozen=True):
@@ -121,8 +123,9 @@ def _address_limit() -> int:
 def _own() -> tuple[int, int]:
     """Return size of the address space and memory of this process, in bytes.
 
-    Pages of mapped files are left out: the system takes them back when it needs room, and a snapshot that is read may
-    have more of them than there is memory.
+    Pages of mapped files are left out but for what the program itself has of them, since it cannot run without: the
+    system takes the others back when it needs room, and a snapshot that is read may have more of them than there is
+    memory.
     """
     try:
         size, resident, of_files = Path("/proc/self/statm").read_bytes().split()[:3]
@@ -130,7 +133,7 @@ def _own() -> tuple[int, int]:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return 0, peak * (1 if sys.platform == "darwin" else 1024)
     page = os.sysconf("SC_PAGE_SIZE")
-    return int(size) * page, (int(resident) - int(of_files)) * page
+    return int(size) * page, int(resident) * page - max(0, int(of_files) * page - _PROGRAM_BYTES)
 
 
 class MemoryGauge:

@@ -139,10 +139,11 @@ async def test_a_stranger_ends_no_batch_of_another_and_fills_what_the_log_rememb
                 body("end", parts=[[0, 1]]),
                 body("whole", takes_over_from="c"),
                 body("chunk", chunk=1, **row),
+                body("forget"),
             ):
                 assert (await eve.post(path, json=forged)).status_code == 200  # Of a writer of her own.
             for wrong in (
-                body("forget"), body("whole", batch=-1), body("chunk"), body("chunk", part=10**9, **row),
+                body("forgets"), body("whole", batch=-1), body("chunk"), body("chunk", part=10**9, **row),
                 body("end", parts=[[0, 1, 2]]), body("end", **row), body("whole", writer="\n", parts=5),
             ):  # fmt: skip
                 assert 400 <= (await eve.post(path, json=wrong)).status_code < 500
