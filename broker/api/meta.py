@@ -10,16 +10,16 @@ from broker.api.call import ApiRequest
 from broker.api.documents import as_document, document_type
 from broker.api.routes import Access, Route
 from broker.api.task_bodies import Name
-from broker.api.web.files import STATIC_HEADERS, StaticFile, static_files
+from broker.api.web import static_files
 from broker.machine.queries import GetOverview
 from broker.machine.views import OverviewView
 from ledger.http.replies import HttpReply, json_reply
 from ledger.http.routes import ProbePage
 from rsm_spark.runtime.telemetry import METRICS_TYPE
 from rsm_spark.server.probes import health
+from rsm_spark.web.files import StaticFile
 
 _TEXT = "text/plain"
-_PAGE_HEADERS = tuple((name.lower().encode("ascii"), value.encode("ascii")) for name, value in STATIC_HEADERS.items())
 
 
 class StatusDocument(msgspec.Struct, frozen=True):
@@ -120,13 +120,7 @@ def page_routes() -> list[Route]:
 
 
 def _file_route(path: str, file: StaticFile) -> Route:
-    headers = (*_PAGE_HEADERS, (b"etag", file.etag.encode("ascii")))
-    whole = HttpReply(200, file.content, headers, file.content_type.encode("ascii"))
-    unchanged = HttpReply(304, b"", headers, file.content_type.encode("ascii"))
-    etag = file.etag.encode("ascii")
-
     async def send(call: ApiRequest) -> HttpReply:
-        known = call.headers.get(b"if-none-match", b"")
-        return unchanged if known and etag in {one.strip().removeprefix(b"W/") for one in known.split(b",")} else whole
+        return file.reply(call.headers.get(b"if-none-match", b""))
 
     return Route("GET", path, send, access=Access.OPEN, summary="The dashboard", tag="dashboard")

@@ -20,7 +20,19 @@ _NAMES = {
     "files": "serve",
 }  # Of the command that runs a process, where it is not `run`.
 _GROUPS = {"gateway": "log"}  # Where it is not the name of the process.
-PROCESSES = ("autorecovery", "bookie", "broker", "files", "gateway", "serve", "sql", "store", "worker", "zookeeper")
+PROCESSES = (
+    "autorecovery",
+    "bookie",
+    "broker",
+    "console",
+    "files",
+    "gateway",
+    "serve",
+    "sql",
+    "store",
+    "worker",
+    "zookeeper",
+)
 """Processes that a file `<process>.toml` configures; `run_words` says what runs each."""
 
 _ORIGINS = {"COMMANDLINE": "flag", "ENVIRONMENT": "environment", "DEFAULT_MAP": "file", "DEFAULT": "default"}
@@ -71,6 +83,8 @@ def run_words(process: str) -> str:
     """Return the command that runs a process."""
     if process == "serve":
         return "rsm serve MODULE:CLASS"
+    if process == "console":
+        return "rsm console"
     return f"rsm {_GROUPS.get(process, process)} {_NAMES.get(process, 'run')}"
 
 

@@ -68,6 +68,7 @@ _SUMMARIES = {
     "backup": "Copy logs elsewhere, verify the copies, make a log of one again.",
     "status": "Show leader, replicas and lag.",
     "monitoring": "Show or copy rules of Prometheus and dashboards of Grafana.",
+    "console": "Serve a page that shows the whole cluster.",
     "doctor": "Look at this installation and the cluster, and say what to do.",
     "config": "Show what a process would run with, and from where.",
     "bench": "Put a known load on a running store and measure it.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Annotated, Any
@@ -102,12 +102,31 @@ async def _look_at(client: LedgerClient, at: LogsOptions, log: str | None) -> li
     return shown
 
 
-async def describe_log(client: LedgerClient, log: str, rsm_root: str, bookies: list[str]) -> dict[str, Any]:
-    """Return what `rsm status --json` says of one log."""
+async def describe_log(
+    client: LedgerClient,
+    log: str,
+    rsm_root: str,
+    bookies: list[str],
+    ask: Callable[[str, Member], Awaitable[dict[str, Any]]] | None = None,
+) -> dict[str, Any]:
+    """Return what `rsm status --json` says of one log.
+
+    Args:
+        client: Connected.
+        log: Name of the log.
+        rsm_root: Root of the logs.
+        bookies: Those that take entries, to be told.
+        ask: Returns what a replica says of itself; None = each is asked over a connection of its own.
+
+    Raises:
+        NoSuchLogError: There is no such log.
+        MetadataError: The metadata store cannot be asked.
+
+    """
     chain, _ = await ChainStore(client.store, log, rsm_root).read()
     members = await Discovery(client.store, log, rsm_root).members()
     forgotten = None if members else await forgotten_log(client.store, log, chain, rsm_root)
-    replicas = await asyncio.gather(*(_ask(log, member) for member in members))
+    replicas = await asyncio.gather(*((ask or ask_replica)(log, member) for member in members))
     leader = next((replica for replica in replicas if replica.get("role") == "leader"), None)
     revision = max((replica.get("revision", 0) for replica in replicas), default=0)
     for replica in replicas:
@@ -133,15 +152,21 @@ async def describe_log(client: LedgerClient, log: str, rsm_root: str, bookies: l
     }
 
 
-async def _ask(log: str, member: Member) -> dict[str, Any]:
-    known: dict[str, Any] = {"replica_id": member.replica_id, "address": member.address}
+async def ask_replica(log: str, member: Member) -> dict[str, Any]:
+    """Return what a replica says of itself, or the error why it does not."""
     if not member.address:
-        return {**known, "error": "serves no clients"}
+        return {"replica_id": member.replica_id, "address": "", "error": "serves no clients"}
     async with ReplicaChannel(member.address, log) as channel:
-        try:
-            said: dict[str, Any] = msgspec.json.decode(await channel.status(_TIMEOUT_S))
-        except ConnectionLostError as error:
-            return {**known, "error": str(error)}
+        return await ask_over(channel, member)
+
+
+async def ask_over(channel: ReplicaChannel, member: Member) -> dict[str, Any]:
+    """Return the same, over a channel that is there."""
+    known: dict[str, Any] = {"replica_id": member.replica_id, "address": member.address}
+    try:
+        said: dict[str, Any] = msgspec.json.decode(await channel.status(_TIMEOUT_S))
+    except ConnectionLostError as error:
+        return {**known, "error": str(error)}
     return {**said, **known}
 
 

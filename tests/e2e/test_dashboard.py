@@ -4,51 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
 from broker.client import BrokerClient, NewTask
 from ledger.dev import DevCluster
+from tests.e2e.pages import CHROMIUM, TIMEOUT_MS, WatchedPage, chromium
 from tests.integration.broker_processes import brokers
 from tests.integration.worker_processes import started
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the path: apt-get install chromium"),
 ]
 EVIL = '<img src=x onerror="window.ran = true">'
-# Chromium's own words for an answer of 4xx and for a connection that is gone, where a test wants them.
-NETWORK = re.compile(r"Failed to load resource")
-
-
-class Dashboard:
-    """A page, and what went wrong on it."""
-
-    def __init__(self, page: Page, url: str) -> None:
-        self.page = page
-        self.url = url
-        self.errors: list[str] = []
-        page.on("console", lambda said: self.errors.append(said.text) if said.type in {"error", "warning"} else None)
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.add_init_script(
-            "window.violations = []; document.addEventListener('securitypolicyviolation',"
-            " (event) => window.violations.push(event.violatedDirective + ' ' + event.blockedURI));"
-        )
-
-    def open(self, view: str = "overview") -> Page:
-        self.page.goto(f"{self.url}/#/{view}")
-        return self.page
-
-    def check(self, *, is_network_expected: bool = False) -> None:
-        errors = [error for error in self.errors if not (is_network_expected and NETWORK.search(error))]
-        assert errors == []
-        assert self.page.evaluate("window.violations") == []
-        assert self.page.evaluate("window.ran") is None
 
 
 @pytest.fixture(scope="module")
@@ -80,23 +52,20 @@ def client(url: str) -> Iterator[BrokerClient]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        # Tests may run as root in a container, where Chromium's sandbox does not start.
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
-def dashboard(browser: Browser, url: str) -> Iterator[Dashboard]:
+def dashboard(browser: Browser, url: str) -> Iterator[WatchedPage]:
     page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
-    page.set_default_timeout(30_000)
-    expect.set_options(timeout=30_000)
-    yield Dashboard(page, url)
+    page.set_default_timeout(TIMEOUT_MS)
+    expect.set_options(timeout=TIMEOUT_MS)
+    yield WatchedPage(page, url)
     page.close()
 
 
-def test_what_a_tenant_typed_is_shown_as_text_and_runs_nothing(dashboard: Dashboard, client: BrokerClient) -> None:
+def test_what_a_tenant_typed_is_shown_as_text_and_runs_nothing(dashboard: WatchedPage, client: BrokerClient) -> None:
     task_id = client.submit(EVIL, f"<script>window.ran = true</script>{EVIL}", slot=EVIL, key=EVIL)
     failed = client.submit("fail", EVIL, max_attempts=1)
     client.wait(failed, timeout_s=60)
@@ -111,7 +80,7 @@ def test_what_a_tenant_typed_is_shown_as_text_and_runs_nothing(dashboard: Dashbo
     dashboard.check()
 
 
-def test_what_happens_is_seen_without_a_reload(dashboard: Dashboard, client: BrokerClient) -> None:
+def test_what_happens_is_seen_without_a_reload(dashboard: WatchedPage, client: BrokerClient) -> None:
     page = dashboard.open("tasks")
     expect(page.locator("#live-text")).to_have_text("live")
     page.evaluate("window.same = true")
@@ -122,7 +91,7 @@ def test_what_happens_is_seen_without_a_reload(dashboard: Dashboard, client: Bro
     dashboard.check()
 
 
-def test_a_stream_that_broke_is_taken_up_again(dashboard: Dashboard, client: BrokerClient) -> None:
+def test_a_stream_that_broke_is_taken_up_again(dashboard: WatchedPage, client: BrokerClient) -> None:
     page = dashboard.open("tasks")
     expect(page.locator("#live-text")).to_have_text("live")
     page.context.set_offline(True)
@@ -135,7 +104,7 @@ def test_a_stream_that_broke_is_taken_up_again(dashboard: Dashboard, client: Bro
 
 
 def test_a_weight_is_changed_where_it_stands_and_holds_at_the_broker(
-    dashboard: Dashboard, client: BrokerClient
+    dashboard: WatchedPage, client: BrokerClient
 ) -> None:
     client.change_tenant("acme", weight=1, running_max=7)
     page = dashboard.open("tenants")
@@ -150,7 +119,7 @@ def test_a_weight_is_changed_where_it_stands_and_holds_at_the_broker(
     dashboard.check()
 
 
-def test_a_tenant_is_paused_and_the_task_says_why_it_waits(dashboard: Dashboard, client: BrokerClient) -> None:
+def test_a_tenant_is_paused_and_the_task_says_why_it_waits(dashboard: WatchedPage, client: BrokerClient) -> None:
     client.change_tenant("acme", weight=2)
     page = dashboard.open("tenants")
     page.get_by_role("button", name="Pause acme").click()
@@ -166,7 +135,7 @@ def test_a_tenant_is_paused_and_the_task_says_why_it_waits(dashboard: Dashboard,
     dashboard.check()
 
 
-def test_a_running_task_is_cancelled_after_a_question(dashboard: Dashboard, client: BrokerClient) -> None:
+def test_a_running_task_is_cancelled_after_a_question(dashboard: WatchedPage, client: BrokerClient) -> None:
     task_id = client.submit("slow")
     page = dashboard.open(f"tasks/{task_id}")
     expect(page.locator("aside")).to_contain_text("half way, nearly")
@@ -176,7 +145,7 @@ def test_a_running_task_is_cancelled_after_a_question(dashboard: Dashboard, clie
     dashboard.check()
 
 
-def test_the_keyboard_is_enough(dashboard: Dashboard, client: BrokerClient) -> None:
+def test_the_keyboard_is_enough(dashboard: WatchedPage, client: BrokerClient) -> None:
     ids = client.submit_many([NewTask("fast", "a"), NewTask("fast", "b"), NewTask("fast", "c")]).task_ids
     page = dashboard.open("overview")
     page.keyboard.press("3")
@@ -203,7 +172,7 @@ def test_the_keyboard_is_enough(dashboard: Dashboard, client: BrokerClient) -> N
     dashboard.check()
 
 
-def test_a_row_keeps_the_focus_while_others_come_and_go(dashboard: Dashboard, client: BrokerClient) -> None:
+def test_a_row_keeps_the_focus_while_others_come_and_go(dashboard: WatchedPage, client: BrokerClient) -> None:
     ids = client.submit_many([NewTask("calm", delay_s=3600)] * 4).task_ids
     page = dashboard.open("tasks?q=status:delayed type:calm")
     expect(page.locator(f'tr[data-key="{ids[0]}"]')).to_be_visible()
@@ -218,7 +187,7 @@ def test_a_row_keeps_the_focus_while_others_come_and_go(dashboard: Dashboard, cl
     dashboard.check()
 
 
-def test_the_way_past_the_bar_is_the_first_stop_of_tab(dashboard: Dashboard) -> None:
+def test_the_way_past_the_bar_is_the_first_stop_of_tab(dashboard: WatchedPage) -> None:
     page = dashboard.open("workers")
     expect(page.locator("tbody")).to_contain_text("w1")
     page.keyboard.press("Tab")
@@ -233,7 +202,7 @@ def test_the_way_past_the_bar_is_the_first_stop_of_tab(dashboard: Dashboard) -> 
     dashboard.check()
 
 
-def test_tasks_come_in_pages(dashboard: Dashboard, client: BrokerClient) -> None:
+def test_tasks_come_in_pages(dashboard: WatchedPage, client: BrokerClient) -> None:
     ids = client.submit_many([NewTask("idle", delay_s=3600)] * 60).task_ids
     page = dashboard.open("tasks?q=type:idle")
     first, last = page.locator(f'tr[data-key="{ids[0]}"]'), page.locator(f'tr[data-key="{ids[-1]}"]')
@@ -250,7 +219,7 @@ def test_tasks_come_in_pages(dashboard: Dashboard, client: BrokerClient) -> None
 
 def test_light_and_dark_follow_the_system_until_one_is_chosen(browser: Browser, url: str) -> None:
     context = browser.new_context(color_scheme="dark")
-    dashboard = Dashboard(context.new_page(), url)
+    dashboard = WatchedPage(context.new_page(), url)
     page = dashboard.open()
     colour = "getComputedStyle(document.body).backgroundColor"
     dark = page.evaluate(colour)
@@ -270,7 +239,7 @@ def test_light_and_dark_follow_the_system_until_one_is_chosen(browser: Browser, 
 def test_nothing_is_wider_than_the_screen(browser: Browser, url: str, client: BrokerClient, width: int) -> None:
     task_id = client.submit("fast", "x" * 2_000)
     page = browser.new_page(viewport={"width": width, "height": 800})
-    dashboard = Dashboard(page, url)
+    dashboard = WatchedPage(page, url)
     for view in ("overview", "tenants", "tasks", "workers", "limits", f"tasks/{task_id}"):
         dashboard.open(view)
         expect(page.locator(".is-loading")).to_have_count(0)
@@ -289,7 +258,7 @@ def test_a_token_is_asked_for_and_kept_in_the_tab_alone(browser: Browser, cluste
         with BrokerClient.connect([broker.url], token=token) as client:
             client.submit("mine", "x")
         context = browser.new_context()
-        dashboard = Dashboard(context.new_page(), broker.url)
+        dashboard = WatchedPage(context.new_page(), broker.url)
         page = dashboard.open("tasks")
         page.get_by_role("dialog", name="Token").get_by_role("textbox").fill(token)
         page.get_by_role("button", name="Use it").click()

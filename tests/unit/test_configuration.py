@@ -122,5 +122,5 @@ def test_the_command_shows_values_and_origins(elsewhere: Path) -> None:
 
 
 def test_an_unknown_process_is_refused() -> None:
-    with pytest.raises(UsageError, match="use one of autorecovery, bookie, broker, files, gateway, serve, sql, store"):
+    with pytest.raises(UsageError, match="use one of autorecovery, bookie, broker, console, files, gateway"):
         settings_of("bokie", None)

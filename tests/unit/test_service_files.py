@@ -13,7 +13,7 @@ from rsm_spark.cli.config import run_words
 
 _ROOT = Path(__file__).parents[2]
 _FOLDER = _ROOT / "examples" / "systemd"
-_KINDS = ("autorecovery", "bookie", "broker", "gateway", "serve", "sql", "store", "worker", "zookeeper")
+_KINDS = ("autorecovery", "bookie", "broker", "console", "gateway", "serve", "sql", "store", "worker", "zookeeper")
 
 
 def _unit(kind: str) -> configparser.ConfigParser:

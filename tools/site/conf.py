@@ -51,6 +51,7 @@ docs/payloads
 docs/guarantees
 docs/deploy
 docs/operations
+docs/console
 docs/backup
 docs/security
 docs/figures

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker.api.server import HttpServer
 from broker.api.settings import HttpSettings
-from broker.api.web.files import static_files
+from broker.api.web import static_files
 from broker.machine.commands import SubmitTasks
 from broker.machine.replies import TasksSubmitted
 from ledger.errors import UsageError

@@ -1,15 +1,22 @@
-"""The dashboard's files: plain, whole, and without a way to make markup of text."""
+"""Files of the broker's dashboard and of the console: plain, whole, and without a way to make markup of text."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from broker.api.web.files import STATIC_HEADERS, static_files
+import broker.api.web
+import rsm_spark.console
+from rsm_spark.web.files import STATIC_HEADERS, web_files
 
-_FILES = {path: file.content.decode() for path, file in static_files().items()}
-_SCRIPTS = {path: text for path, text in _FILES.items() if path.endswith(".js")}
+_PAGES = {
+    name: web_files(Path(package.__path__[0]) / "static")
+    for name, package in (("broker", broker.api.web), ("console", rsm_spark.console))
+}
+_FILES = {(page, path): file.content.decode() for page, files in _PAGES.items() for path, file in files.items()}
+_SCRIPTS = {path: text for path, text in _FILES.items() if path[1].endswith(".js")}
 _MARKUP = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|createContextualFragment"
     r"|srcdoc|setHTML|javascript:"
@@ -17,9 +24,9 @@ _MARKUP = re.compile(
 
 
 def test_everything_that_is_loaded_is_there() -> None:
-    for path, text in _FILES.items():
+    for (page, path), text in _FILES.items():
         for name in re.findall(r"""(?:from|import)\s+"\./([\w.-]+)"|(?:src|href)="static/([\w.-]+)\"""", text):
-            assert f"/static/{name[0] or name[1]}" in _FILES, path
+            assert (page, f"/static/{name[0] or name[1]}") in _FILES, (page, path)
 
 
 def test_nothing_comes_from_anywhere_else() -> None:
@@ -29,12 +36,13 @@ def test_nothing_comes_from_anywhere_else() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(_SCRIPTS))
-def test_no_script_can_make_markup_of_text(path: str) -> None:
+def test_no_script_can_make_markup_of_text(path: tuple[str, str]) -> None:
     assert _MARKUP.search(_SCRIPTS[path]) is None
 
 
-def test_the_page_has_nothing_inline() -> None:
-    page = _FILES["/"]
+@pytest.mark.parametrize("name", _PAGES)
+def test_a_page_has_nothing_inline(name: str) -> None:
+    page = _FILES[name, "/"]
     assert re.search(r"<style|\sstyle=|\son\w+=", page) is None
     assert re.findall(r"<script(?![^>]*\ssrc=)", page) == []
 
@@ -66,7 +74,7 @@ def _luminance(colour: str) -> float:
     ],
 )
 def test_text_stands_out_in_light_and_in_dark(text: str, grounds: str) -> None:
-    found = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", _FILES["/static/tokens.css"])
+    found = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", _FILES["console", "/static/tokens.css"])
     colours = {name: (light, dark) for name, light, dark in found}
     for ground in grounds.split():
         for one, other in zip(colours[text], colours[ground], strict=True):
@@ -75,5 +83,20 @@ def test_text_stands_out_in_light_and_in_dark(text: str, grounds: str) -> None:
 
 
 def test_a_file_has_another_etag_than_any_other() -> None:
-    etags = [file.etag for file in static_files().values()]
-    assert len(set(etags)) == len(etags)
+    for files in _PAGES.values():
+        etags = [file.etag for file in files.values()]
+        assert len(set(etags)) == len(etags)
+
+
+def test_pages_share_their_parts_and_have_their_own_files() -> None:
+    broker_files, console_files = _PAGES["broker"], _PAGES["console"]
+    assert broker_files["/static/widgets.js"] == console_files["/static/widgets.js"]
+    assert broker_files["/static/app.js"] != console_files["/static/app.js"]
+    assert "/static/tenants.js" not in console_files
+
+
+def test_a_browser_that_has_a_file_is_told_so() -> None:
+    file = _PAGES["console"]["/"]
+    assert (file.reply(b"").status, file.reply(b'"other"').body) == (200, file.content)
+    again = file.reply(f'"other", W/{file.etag}'.encode())
+    assert (again.status, again.body) == (304, b"")

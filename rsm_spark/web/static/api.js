@@ -1,10 +1,10 @@
-// Requests to the broker that served this page. The token lives in this tab's session and nowhere else.
+// Requests to the server that served this page. The token lives in this tab's session and nowhere else.
 
 const KEY = "rsm-token";
 
 export class Refused extends Error {
   constructor(status, problem) {
-    super(problem.detail || problem.title || `the broker answered ${status}`);
+    super(problem.detail || problem.title || `the server answered ${status}`);
     this.status = status;
     this.reason = problem.reason ?? "";
   }
@@ -52,10 +52,10 @@ export async function ask(parts, { method = "GET", query = {}, body, signal, key
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Unreachable("the broker does not answer");
+    throw new Unreachable("the server does not answer");
   }
   if (response.type === "opaqueredirect") {
-    throw new Refused(307, { detail: "This broker follows. Open the leader's dashboard to change something.", reason: "not-leader" });
+    throw new Refused(307, { detail: "This server follows. Open the leader's page to change something.", reason: "not-leader" });
   }
   const text = await response.text();
   let answer = {};

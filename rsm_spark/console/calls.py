@@ -1,0 +1,110 @@
+"""Requests to a console as its handlers see them, and its routes. All of them only read."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from ledger.audit_lines import Refusals
+from ledger.http.api_settings import ApiSettings
+from ledger.http.api_state import ApiState
+from ledger.http.asgi import Receive, Scope, Send
+from ledger.http.replies import HttpReply
+from ledger.http.tokens import NOBODY, Caller, Tokens
+from ledger.rights.table import Right
+from rsm_spark.console.settings import ConsoleSettings
+from rsm_spark.console.watching import ClusterWatcher
+
+
+class WholeQuery(msgspec.Struct, frozen=True):
+    """A query string without parameters."""
+
+
+class ConsoleState(ApiState):
+    """State of one console that its requests share.
+
+    Args:
+        watcher: What is shown.
+        settings: See `ConsoleSettings`.
+        bounded: The part of it that is HTTP's, as the process can have it.
+        tokens: Who may; None = everybody is an operator.
+
+    Attributes:
+        watcher: The same.
+        settings: The same.
+        refusals: Who was refused.
+        unexpected: Requests that ended in an error of the console's own.
+
+    """
+
+    def __init__(
+        self, watcher: ClusterWatcher, settings: ConsoleSettings, bounded: ApiSettings, tokens: Tokens | None
+    ) -> None:
+        super().__init__(bounded, tokens)
+        self.watcher = watcher
+        self.settings = settings
+        self.refusals = Refusals()
+        self.unexpected = 0
+
+
+class ConsoleCall:
+    """One request.
+
+    Args:
+        state: What all requests share.
+        scope: As ASGI has it.
+        receive: Of the request.
+        send: Of the same.
+
+    Attributes:
+        caller: Whose it is.
+        headers: By lower-case name.
+        values: Of the names in the path.
+        query: As the route reads it.
+
+    """
+
+    __slots__ = ("caller", "headers", "query", "receive", "scope", "send", "state", "values")
+
+    def __init__(self, state: ConsoleState, scope: Scope, receive: Receive, send: Send) -> None:
+        self.state = state
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.headers: dict[bytes, bytes] = {}
+        self.caller: Caller = NOBODY
+        self.values: tuple[str, ...] = ()
+        self.query: Any = None
+
+
+class ConsoleRoute:
+    """One path that is read.
+
+    Args:
+        path: With names in braces, or without.
+        handler: Answers with a struct or a reply; None = it has answered by itself, as a stream.
+        right: That a caller needs; None = everybody may.
+        query: Struct of the query string.
+
+    Attributes:
+        method: "GET".
+        counts: Answers by status.
+
+    """
+
+    method = "GET"
+
+    def __init__(
+        self,
+        path: str,
+        handler: Callable[[ConsoleCall], Awaitable[HttpReply | msgspec.Struct | None]],
+        right: Right | None,
+        query: type[msgspec.Struct] = WholeQuery,
+    ) -> None:
+        self.path = path
+        self.handler = handler
+        self.right = right
+        self.query = query
+        self.counts: dict[int, int] = {}

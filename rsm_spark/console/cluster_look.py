@@ -1,0 +1,155 @@
+"""Look at a whole cluster, by what the commands `rsm status`, `rsm cluster` and `rsm doctor` are made of.
+
+A quick look asks for what changes: who serves, what is marked, what each replica says of itself. A thorough one reads
+the metadata of every ledger, connects to each bookie and looks at consumers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from ledger.client.client import LedgerClient
+from ledger.errors import LedgerError
+from ledger.replication.copies_report import CopiesReport, report_copies
+from rsm_spark.cli.cluster_bookies import ClusterBookie, look_at_bookies
+from rsm_spark.cli.copies import copies_summary
+from rsm_spark.cli.doctor import Finding, look_at_cluster
+from rsm_spark.cli.doctor_copies import look_at_copies
+from rsm_spark.console.core.view import BookieRow, ConsoleView, CopiesView, FindingRow, LackingLedger
+from rsm_spark.console.log_look import LogsLook, cut
+from rsm_spark.errors import RsmError
+from rsm_spark.log.partition_names import log_names
+
+_LACKING_MAX = 200
+_FINDINGS_MAX = 2_000
+
+
+class ClusterLook:
+    """See the module.
+
+    Args:
+        client: Connected.
+        rsm_root: Root of the logs.
+        logs_max: So many logs are looked at.
+
+    Attributes:
+        on_change: Called when bookies have come or gone since the last look.
+
+    """
+
+    def __init__(self, client: LedgerClient, rsm_root: str, logs_max: int) -> None:
+        self._client = client
+        self._root = rsm_root
+        self._logs = LogsLook(client, rsm_root, logs_max)
+        self.on_change: Callable[[], None] = lambda: None
+        self._armed: set[str] = set()
+        self._bookies: list[ClusterBookie] = []
+        self._found: list[Finding] = []
+
+    async def look(self, before: ConsoleView, now_ms: int, *, is_thorough: bool) -> ConsoleView:
+        """Return the view of now, without warnings; where the cluster cannot be asked, the one before with the reason.
+
+        Args:
+            before: The last one.
+            now_ms: Wall clock.
+            is_thorough: See the module.
+
+        """
+        try:
+            return await self._look(before, now_ms, is_thorough=is_thorough)
+        except (LedgerError, RsmError, TimeoutError, OSError) as error:
+            self._armed.clear()  # What has failed may have left no watch.
+            why = cut(str(error) or type(error).__name__)
+            return msgspec.structs.replace(before, at_ms=now_ms, problem=why)
+
+    async def close(self) -> None:
+        """Close what was connected; the client stays its owner's."""
+        await self._logs.close()
+
+    async def _look(self, before: ConsoleView, now_ms: int, *, is_thorough: bool) -> ConsoleView:
+        client = self._client
+        began_s = time.perf_counter()
+        await client.store.sync("/")
+        zookeeper_ms = (time.perf_counter() - began_s) * 1000
+        await self._watch()
+        report = await report_copies(client.ledgers, is_thorough=is_thorough)
+        if is_thorough or not before.at_ms:
+            self._bookies = await look_at_bookies(client.ledgers)
+            self._found = await look_at_cluster(client)
+        names = await log_names(client.store, self._root)
+        logs, found = await self._logs.look(names, list(report.writable), is_thorough=is_thorough)
+        findings = [*self._found, *look_at_copies(report), *found]
+        return ConsoleView(
+            at_ms=now_ms,
+            zookeeper_ms=round(zookeeper_ms, 1),
+            bookies=tuple(bookie_rows(self._bookies, report)),
+            copies=copies_view(report),
+            logs=tuple(logs),
+            log_count=len(names),
+            findings=tuple(finding_row(one) for one in findings[:_FINDINGS_MAX]),
+        )
+
+    async def _watch(self) -> None:
+        """Have changes told: a bookie that comes or goes wakes the next look at once."""
+        ledgers = self._client.ledgers
+        await ledgers.writable_bookies(watch=self._watcher("writable"))
+        await ledgers.read_only_bookies(watch=self._watcher("read-only"))
+
+    def _watcher(self, name: str) -> Callable[[], None] | None:
+        """Return what is called when something changes; None = it is waited for already."""
+        if name in self._armed:
+            return None
+        self._armed.add(name)
+
+        def fired() -> None:
+            self._armed.discard(name)
+            self.on_change()
+
+        return fired
+
+
+def bookie_rows(bookies: list[ClusterBookie], report: CopiesReport) -> list[BookieRow]:
+    """Return the bookies as they were looked at last, with who serves now."""
+    serving = dict.fromkeys(report.writable, "writable") | dict.fromkeys(report.read_only, "read-only")
+    rows: list[BookieRow] = []
+    known: set[str] = set()
+    for one in bookies:
+        known.add(one.bookie_id)
+        state = serving.get(one.bookie_id, "missing")
+        state = "draining" if state != "missing" and one.state == "draining" else state
+        problem = cut(one.problem) if state != "missing" else ""
+        rows.append(BookieRow(one.bookie_id, state, one.total_bytes, one.free_bytes, one.ledger_count, problem))
+    rows += [BookieRow(name, state, None, None, 0) for name, state in serving.items() if name not in known]
+    return sorted(rows, key=lambda one: one.bookie_id)
+
+
+def copies_view(report: CopiesReport) -> CopiesView:
+    """Return what is shown of a report."""
+    marked = frozenset(report.marked)
+    return CopiesView(
+        summary=copies_summary(report),
+        is_whole=report.is_whole,
+        ledger_count=report.ledger_count,
+        lacking=tuple(
+            LackingLedger(
+                one.ledger_id, one.entry_count, one.copies_min, one.bookie_ids, one.is_being_written,
+                one.ledger_id in marked, report.worked_on.get(one.ledger_id, ""),
+            )
+            for one in report.lacking[:_LACKING_MAX]
+        ),
+        lacking_count=max(len(report.lacking), len(report.marked)),
+        entry_count=report.entry_count,
+        unreadable_count=report.unreadable_count,
+        since_ms=report.since_ms or 0,
+        auditor=report.auditor or "",
+        is_enabled=report.is_enabled,
+        checked_ms=report.checked_ms or 0,
+    )  # fmt: skip
+
+
+def finding_row(finding: Finding) -> FindingRow:
+    """Return a finding of the doctor as it is shown."""
+    return FindingRow(cut(finding.what), finding.verdict.value, cut(finding.seen), cut(finding.advice))

@@ -1,0 +1,1 @@
+"""View, warnings and history of the console, as plain objects: no IO, no clock."""

@@ -1,0 +1,266 @@
+"""Look at the logs of a cluster: what `rsm status` tells of each, and who reads it, as rows of the console."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ledger.client.client import LedgerClient
+from ledger.decoding import convert
+from ledger.errors import LedgerError
+from rsm_spark.cli.doctor import Finding, Grade, look_at_log
+from rsm_spark.cli.log_consumers import described_consumers
+from rsm_spark.cli.status import describe_log
+from rsm_spark.console.core.view import ConsumerRow, LogRow, ReplicaRow
+from rsm_spark.console.replica_links import ReplicaLinks
+from rsm_spark.core.chain import Leadership, LogChain
+from rsm_spark.core.plain_log import PLAIN_LOG
+from rsm_spark.errors import NoSuchLogError, RsmError
+from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.log.consumers import LogConsumers
+from rsm_spark.log.partition_names import is_partitioned
+from rsm_spark.logs.context import LogContext
+from rsm_spark.logs.log_kind import machine_name
+from rsm_spark.runtime.settings import ReplicaSettings
+
+PARTITIONED = "partitioned log"
+_AT_ONCE = 16
+_MACHINE_S = 3.0
+_STAYS_MAX = 5
+_ALARMS_MAX = 10
+_REPLICAS_MAX = 50
+_CONSUMERS_MAX = 100
+_TEXT_MAX = 1_000
+_ODD = (KeyError, TypeError, AttributeError, ValueError)
+
+
+class _Snapshot(msgspec.Struct, frozen=True):
+    revision: int
+    created_ms: int = 0
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """Status of a replica, as far as it is shown; what is left out is not known."""
+
+    role: str = ""
+    phase: str = ""
+    revision: int = 0
+    behind: int = 0
+    lag_ms: int = -1
+    logged_ms: int = 0
+    row_count: int = 0
+    session_count: int = 0
+    queued: int = 0
+    machine_version: int = 0
+    snapshots: tuple[_Snapshot, ...] = ()
+    damaged_snapshots: tuple[Any, ...] = ()
+    failure: str = ""
+    error: str = ""
+
+
+class LogsLook:
+    """See the module.
+
+    Args:
+        client: Connected.
+        rsm_root: Root of the logs.
+        logs_max: So many are looked at, by name.
+
+    """
+
+    def __init__(self, client: LedgerClient, rsm_root: str, logs_max: int) -> None:
+        self._client = client
+        self._root = rsm_root
+        self._logs_max = logs_max
+        self._channels = ReplicaLinks()
+        self._machines: dict[str, str] = {}  # by id of the log
+        self._consumers: dict[str, tuple[ConsumerRow, ...]] = {}
+
+    async def look(
+        self, names: Sequence[str], bookies: list[str], *, is_thorough: bool
+    ) -> tuple[list[LogRow], list[Finding]]:
+        """Return the rows of logs, in the order of their names, and what the doctor finds about them.
+
+        Args:
+            names: Of the logs.
+            bookies: That take entries.
+            is_thorough: Look at consumers too.
+
+        Raises:
+            MetadataError: The metadata store cannot be asked.
+
+        """
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(name: str) -> tuple[LogRow, list[Finding]] | None:
+            async with turns:
+                return await self._look_at(name, bookies, is_thorough=is_thorough)
+
+        looked = await asyncio.gather(*(one(name) for name in names[: self._logs_max]))
+        await self._channels.end_look()
+        found = [each for each in looked if each is not None]
+        known = {row.log for row, _ in found}
+        self._consumers = {name: rows for name, rows in self._consumers.items() if name in known}
+        ids = {row.log_id for row, _ in found}
+        self._machines = {log_id: machine for log_id, machine in self._machines.items() if log_id in ids}
+        return [row for row, _ in found], [finding for _, findings in found for finding in findings]
+
+    async def close(self) -> None:
+        """Close what was connected."""
+        await self._channels.close()
+
+    async def _look_at(
+        self, name: str, bookies: list[str], *, is_thorough: bool
+    ) -> tuple[LogRow, list[Finding]] | None:
+        try:
+            status = await describe_log(self._client, name, self._root, bookies, self._channels.ask)
+            machine = status["machine"] or await self._machine(name, status["log_id"])
+            if is_thorough or name not in self._consumers:
+                self._consumers[name] = await self._consumer_rows(name, status["revision"])
+            row = log_row(status, machine, self._consumers[name])
+            return row, _findings(row, status)
+        except NoSuchLogError:
+            return await self._without_chain(name)
+        except (LedgerError, RsmError) as error:
+            why = cut(str(error))
+        except _ODD as error:
+            why = f"what its replicas say is not understood: {cut(repr(error))}"
+        return LogRow(log=name, problem=why), [Finding(f"log {name}", Grade.BAD, why)]
+
+    async def _without_chain(self, name: str) -> tuple[LogRow, list[Finding]] | None:
+        """Return the row of a partitioned log; None = the log has just been deleted."""
+        if not await is_partitioned(self._client.store, name, self._root):
+            return None
+        seen = "a partitioned log: rsm log info shows its partitions"
+        return LogRow(log=name, machine=PARTITIONED, is_plain=True), [Finding(f"log {name}", Grade.GOOD, seen)]
+
+    async def _machine(self, name: str, log_id: str) -> str:
+        """Return of which machine a log is whose replicas do not say; "" = that cannot be read now."""
+        known = self._machines.get(log_id)
+        if known is not None:
+            return known
+        context = LogContext(
+            self._client, name, log_id, me=Leadership("console", ""), settings=ReplicaSettings(rsm_root=self._root),
+            clock_ms=lambda: time.time_ns() // 1_000_000, rng=random.Random(),  # noqa: S311 - guards nothing
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(_MACHINE_S):
+                machine = await machine_name(context)
+        except (LedgerError, RsmError, TimeoutError):
+            return ""
+        if machine:
+            self._machines[log_id] = machine
+        return machine
+
+    async def _consumer_rows(self, name: str, revision: int) -> tuple[ConsumerRow, ...]:
+        chain, _ = await ChainStore(self._client.store, name, self._root).read()
+        present = await LogConsumers(self._client.store, chain.log_id, self._root).present()
+        now_ms = time.time_ns() // 1_000_000
+        last = max(revision, _last_closed(chain))
+        return tuple(consumer_row(one, last) for one in described_consumers(chain, present[:_CONSUMERS_MAX], now_ms))
+
+
+def log_row(status: Mapping[str, Any], machine: str, consumers: tuple[ConsumerRow, ...]) -> LogRow:
+    """Return the row of what `rsm status --json` says of a log."""
+    trim = status["trim"] or {}
+    replicas = status["replicas"][:_REPLICAS_MAX]
+    is_plain = machine == PLAIN_LOG.name
+    leader = status["leader"] or ""
+    if is_plain and not leader and replicas:
+        leader = str(replicas[0]["replica_id"])  # Its writer tells no status.
+    return LogRow(
+        log=status["log"],
+        log_id=status["log_id"],
+        machine=cut(machine),
+        is_plain=is_plain,
+        leader=cut(leader),
+        leader_address=cut(status["leader_address"] or ""),
+        epoch=status["leader_epoch"],
+        revision=status["revision"],
+        log_version=status["log_version"],
+        ledger_count=status["ledgers"],
+        deleting_count=status["deleting"],
+        verified={cut(str(place)): int(revision) for place, revision in list(status["verified"].items())[:_STAYS_MAX]},
+        trim_count=len(trim.get("ledger_ids", ())),
+        stays=tuple(_stays(one) for one in list(trim.get("blocked", ()))[:_STAYS_MAX]),
+        alarms=tuple(cut(str(one)) for one in status["alarms"][:_ALARMS_MAX]),
+        replicas=() if is_plain else tuple(replica_row(one) for one in replicas),
+        consumers=consumers,
+        forgotten_by="" if status["forgotten"] is None else cut(status["forgotten"]["by"]),
+    )
+
+
+def replica_row(told: Mapping[str, Any]) -> ReplicaRow:
+    """Return the row of what a replica tells; what it should tell and does not is its problem."""
+    name, address = cut(str(told["replica_id"])), cut(str(told["address"]))
+    try:
+        said = convert(dict(told), _Said)
+    except msgspec.ValidationError as error:
+        return ReplicaRow(replica_id=name, address=address, problem=f"what it says is not understood: {error}")
+    problem = said.error or said.failure
+    return ReplicaRow(
+        replica_id=name,
+        address=address,
+        role=cut(said.role),
+        phase=cut(said.phase),
+        revision=said.revision,
+        behind=said.behind,
+        lag_ms=said.lag_ms if said.logged_ms else -1,
+        row_count=said.row_count,
+        session_count=said.session_count,
+        queued=said.queued,
+        machine_version=said.machine_version,
+        snapshots=tuple(one.revision for one in said.snapshots[-_STAYS_MAX:]),
+        snapshot_ms=max((one.created_ms for one in said.snapshots), default=0),
+        damaged_snapshots=len(said.damaged_snapshots),
+        problem=cut(problem),
+    )
+
+
+def consumer_row(told: Mapping[str, Any], revision: int) -> ConsumerRow:
+    """Return the row of what `rsm log consumers list --json` says of one.
+
+    Args:
+        told: By it.
+        revision: Of the log, as far as it is known.
+
+    """
+    problem = cut(told["problem"])
+    return ConsumerRow(
+        name=cut(told["name"]),
+        what=cut(told["what"]),
+        revision=told["revision"],
+        behind=0 if problem else max(0, revision - told["revision"]),
+        moved_ms=told["moved_ms"],
+        held_bytes=told["held_bytes"],
+        lost=told["lost_revisions"] or 0,
+        problem=problem,
+    )
+
+
+def _findings(row: LogRow, status: Mapping[str, Any]) -> list[Finding]:
+    if not row.is_plain:
+        return look_at_log(status)
+    seen = f"a plain log, written by {row.leader}" if row.leader else "a plain log that nobody writes now"
+    return [Finding(f"log {row.log}", Grade.GOOD, seen)]
+
+
+def _stays(blocked: Mapping[str, Any]) -> str:
+    first, last = blocked["first_ledger_id"], blocked["last_ledger_id"]
+    ledgers = f"ledger {first} stays" if first == last else f"ledgers {first} to {last} stay"
+    return cut(f"{ledgers}: {blocked['text']}")
+
+
+def _last_closed(chain: LogChain) -> int:
+    ends = [ledger.closed.last_revision for ledger in chain.ledgers if ledger.closed is not None]
+    return ends[-1] if ends else 0
+
+
+def cut(text: str) -> str:
+    """Return a text that somebody else has written, not too long."""
+    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"

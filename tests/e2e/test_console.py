@@ -1,0 +1,223 @@
+"""The console of a real cluster in a real browser: what is wrong is seen without a reload, with cause and command."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from ledger.client.client import LedgerClient
+from ledger.dev import DevCluster
+from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.log.consumers import LogConsumers
+from rsm_spark.logs.namespace import Logs
+from rsm_spark.map.client.blocking import BlockingMapClient
+from tests.e2e.pages import CHROMIUM, TIMEOUT_MS, WatchedPage, chromium
+from tests.integration.consoles import ConsoleProcess, console
+from tests.integration.store_processes import stores
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the path: apt-get install chromium"),
+]
+EVIL = '<img src=x onerror="window.ran = true">'
+
+
+@pytest.fixture(scope="module")
+def shown(cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
+    """A console of a cluster with a map of two replicas, a plain log, and a follower that has read nothing."""
+    folder = tmp_path_factory.mktemp("console")
+    with stores(cluster.metadata_uri, "orders", folder) as replicas:
+        replicas.start("a")
+        replicas.start("b")
+        with BlockingMapClient.connect("orders", cluster.metadata_uri) as client:
+            for number in range(5):
+                client.put(b"key-%d" % number, b"value")
+        with ThreadPoolExecutor(1) as thread:  # Playwright's loop runs in this one.
+            thread.submit(lambda: asyncio.run(_add_logs(cluster.metadata_uri))).result()
+        with console(cluster.metadata_uri, "--data-dir", str(folder / "history")) as one:
+            yield one
+
+
+async def _add_logs(uri: str) -> None:
+    client = await LedgerClient.connect(uri)
+    try:
+        logs = Logs(client)
+        await logs.create("clicks")
+        async with await logs.open_writer("clicks") as writer:
+            await writer.append(b"one")
+        chain, _ = await ChainStore(client.store, "orders").read()
+        await LogConsumers(client.store, chain.log_id).register("orders", EVIL, 0, what=EVIL)
+    finally:
+        await client.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Browser, shown: ConsoleProcess) -> Iterator[WatchedPage]:
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    page.set_default_timeout(TIMEOUT_MS)
+    expect.set_options(timeout=TIMEOUT_MS)
+    yield WatchedPage(page, shown.url)
+    page.close()
+
+
+def _tile(page: Page, title: str) -> str:
+    return page.locator(".tile").filter(has_text=title).locator(".tile-value").inner_text()
+
+
+def test_the_overview_tells_how_the_cluster_is(page: WatchedPage) -> None:
+    opened = page.open("overview")
+    expect(opened.locator(".tile").filter(has_text="Bookies that serve")).to_contain_text("3 of 3")
+    expect(opened.locator(".tile").filter(has_text="Logs with a leader")).to_contain_text("1 of 1")
+    assert _tile(opened, "Ledgers that lack copies") == "0"
+    machines = opened.get_by_role("table", name="Machines")
+    expect(machines).to_contain_text("127.0.0.1")
+    expect(machines).to_contain_text("orders (")
+    warning = opened.get_by_role("region", name="Warnings").get_by_role("listitem")
+    expect(warning).to_contain_text("nobody looks for lost copies")
+    expect(warning.locator("code")).to_have_text("rsm autorecovery run")
+    page.check()
+
+
+def test_a_log_is_shown_in_full_and_what_others_typed_is_text(page: WatchedPage) -> None:
+    opened = page.open("logs")
+    opened.get_by_role("table", name="Logs").get_by_text("orders", exact=True).click()
+    panel = opened.locator("aside")
+    expect(panel.get_by_role("heading", name="orders")).to_be_focused()
+    for said in ("leader", "follower", "the first leader", "Who led it", "ledgers may be trimmed now", EVIL):
+        expect(panel).to_contain_text(said)
+    expect(panel.get_by_role("table", name="Ledgers, newest first")).to_contain_text("is written")
+    opened.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+    expect(opened.locator('tr[data-key="clicks"]')).to_contain_text("plain log")
+    expect(opened.locator('tr[data-key="clicks"]')).to_contain_text("idle")
+    opened = page.open("followers")
+    expect(opened.locator("tbody").get_by_text(EVIL, exact=True).first).to_be_visible()
+    assert opened.locator("main img, main script").count() == 0
+    page.check()
+
+
+def test_a_lost_bookie_is_seen_without_a_reload_and_so_is_its_return(
+    page: WatchedPage, whole_cluster: DevCluster
+) -> None:
+    opened = page.open("copies")
+    expect(opened.locator("#live-text")).to_have_text("live")
+    expect(opened.get_by_text("No ledger lacks a copy")).to_be_visible()
+    opened.evaluate("window.same = true")
+    whole_cluster.kill_bookie(2)
+    warnings = opened.get_by_role("region", name="Warnings")
+    expect(warnings).to_contain_text("copies are missing")
+    expect(warnings).to_contain_text("1 bookie does not serve")
+    expect(warnings.get_by_role("alert").first).to_contain_text("missing")
+    expect(opened.get_by_role("table", name="Ledgers that lack copies").locator("tbody tr").first).to_contain_text(
+        "nobody"
+    )
+    warnings.get_by_role("link", name="Show bookies").click()
+    gone = opened.locator("tbody tr").filter(has_text="missing")
+    expect(gone).to_contain_text("does not serve")
+    whole_cluster.start_bookie(2)
+    expect(gone).to_have_count(0)
+    expect(warnings).not_to_contain_text("bookie does not serve")
+    assert opened.evaluate("window.same") is True
+    page.check()
+
+
+def test_the_keyboard_is_enough(page: WatchedPage) -> None:
+    opened = page.open("overview")
+    for key, view in (("2", "bookies"), ("3", "copies"), ("4", "logs"), ("5", "followers"), ("6", "findings")):
+        opened.keyboard.press(key)
+        expect(opened).to_have_url(re.compile(f"#/{view}$"))
+        expect(opened.locator(".is-loading")).to_have_count(0)
+    opened.keyboard.press("4")
+    opened.keyboard.press("/")
+    opened.keyboard.type("orders")
+    expect(opened.locator("tbody tr")).to_have_count(1)
+    opened.keyboard.press("Escape")
+    opened.keyboard.press("j")
+    opened.keyboard.press("Enter")
+    expect(opened.locator("aside h2")).to_have_text("orders")
+    opened.keyboard.press("Escape")
+    assert opened.evaluate("document.activeElement.dataset.key") == "orders"
+    opened.keyboard.press("?")
+    expect(opened.get_by_role("dialog", name="Keyboard")).to_contain_text("followers")
+    opened.keyboard.press("Escape")
+    page.check()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 768, 1600, 3840])
+def test_nothing_is_wider_than_the_screen(browser: Browser, shown: ConsoleProcess, width: int, scheme: str) -> None:
+    opened = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
+    opened.set_default_timeout(TIMEOUT_MS)
+    page = WatchedPage(opened, shown.url)
+    for view in ("overview", "bookies", "copies", "logs", "logs/orders", "followers", "findings"):
+        page.open(view)
+        expect(opened.locator(".is-loading")).to_have_count(0)
+        if "/" in view:
+            expect(opened.locator("aside")).to_contain_text("Who led it")
+        assert opened.evaluate("document.documentElement.scrollWidth") <= width, view
+    page.check()
+    opened.close()
+
+
+def test_what_a_screen_reader_is_told(page: WatchedPage) -> None:
+    opened = page.open("overview")
+    expect(opened.locator(".is-loading")).to_have_count(0)
+    chart = opened.get_by_role("img", name=re.compile(r"^Bookies, over the last day\. serve: now 3"))
+    expect(chart).to_be_visible()
+    for view in ("overview", "bookies", "copies", "logs/orders", "followers", "findings"):
+        opened = page.open(view)
+        expect(opened.locator(".is-loading")).to_have_count(0)
+        unnamed = opened.evaluate(
+            "[...document.querySelectorAll('button, a, input, table, [role=img], aside, section')]"
+            ".filter((one) => one.checkVisibility() && !(one.ariaLabel || one.textContent.trim()"
+            " || one.getAttribute('aria-labelledby'))).map((one) => one.outerHTML)"
+        )
+        assert unnamed == [], view
+        assert opened.locator("h1").count() == 1
+    page.check()
+
+
+def test_a_token_is_asked_for_and_those_without_the_right_are_told(
+    browser: Browser, cluster: DevCluster, tmp_path: Path
+) -> None:
+    secrets = {"auditor": "a" * 40, "tenant": "t" * 40}
+    text = ""
+    for role, secret in secrets.items():
+        tenant = 'tenant = "acme"\n' if role == "tenant" else ""
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        text += f'[[principal]]\nname = "{role}"\nrole = "{role}"\n{tenant}tokens = ["{digest}"]\n'
+    file = tmp_path / "principals.toml"
+    file.write_text(text)
+    with console(cluster.metadata_uri, "--principals", str(file)) as guarded:
+        context = browser.new_context()
+        page = WatchedPage(context.new_page(), guarded.url)
+        opened = page.open("bookies")
+        _enter(opened, secrets["auditor"])
+        expect(opened.locator("tbody tr").first).to_contain_text("writable")
+        expect(opened.locator("#live-text")).to_have_text("live")
+        assert opened.evaluate("Object.values(sessionStorage)") == [secrets["auditor"]]
+        assert opened.evaluate("Object.values(localStorage)") == []
+        assert context.cookies() == []
+        opened.get_by_role("button", name="Token").click()
+        _enter(opened, secrets["tenant"])
+        expect(opened.get_by_text("Only operators and auditors of the whole cluster see it.")).to_be_visible()
+        page.check(is_network_expected=True)
+        context.close()
+
+
+def _enter(opened: Page, secret: str) -> None:
+    opened.get_by_role("dialog", name="Token").get_by_role("textbox").fill(secret)
+    opened.get_by_role("button", name="Use it").click()
