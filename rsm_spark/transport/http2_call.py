@@ -118,12 +118,21 @@ class Http2Call:
         """
         serialize = self.handler.response_serializer
         text = message if serialize is None else serialize(message)
+        await self.drained()
+        self._carrier.send(self._stream_id, text)
+
+    async def drained(self) -> None:
+        """Wait while the caller takes too little: what is written then leaves at once, or soon.
+
+        Raises:
+            InvalidStateError: The call is over.
+
+        """
         # Many may write to one call: each of them waits, and looks again.
         while not self.is_over and (drained := self._carrier.drained(self._stream_id)) is not None:
             await asyncio.wait([drained])
         if self.is_over:
             raise asyncio.InvalidStateError("the call is over")
-        self._carrier.send(self._stream_id, text)
 
     async def abort(
         self, code: grpc.StatusCode, details: str = "", trailing_metadata: tuple[tuple[str, str], ...] = ()

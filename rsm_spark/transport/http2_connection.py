@@ -39,7 +39,7 @@ ANSWER_S: Final = 10.0
 """In which it gives one."""
 _BACKLOG_BYTES_MAX: Final = 1024 * 1024
 """Of the socket's queue: a burst of messages, and frames that ask for no window."""
-_UNSENT_BYTES_MAX: Final = 64 * 1024
+UNSENT_BYTES_MAX: Final = 64 * 1024
 """Of a call: who writes waits above it."""
 _UNSENT_OF_ALL_BYTES_MAX: Final = 4 * 1024 * 1024
 """Of all calls of a connection: no further one begins above it."""
@@ -282,7 +282,7 @@ class Http2Connection(asyncio.BufferedProtocol):
 
     def drained(self, stream_id: int) -> asyncio.Future[None] | None:
         """See `CallLink`."""
-        if self._session.unsent_of(stream_id) <= _UNSENT_BYTES_MAX:
+        if self._session.unsent_of(stream_id) <= UNSENT_BYTES_MAX:
             return None
         return self._drains.setdefault(stream_id, self._loop.create_future())
 
@@ -332,7 +332,7 @@ class Http2Connection(asyncio.BufferedProtocol):
             stream_id, call = next(iter(self._delayed.items()))
             del self._delayed[stream_id]
             call.task = self._loop.create_task(self._serve(stream_id, call))
-        for stream_id in [one for one in self._drains if self._session.unsent_of(one) <= _UNSENT_BYTES_MAX]:
+        for stream_id in [one for one in self._drains if self._session.unsent_of(one) <= UNSENT_BYTES_MAX]:
             drained = self._drains.pop(stream_id)
             if not drained.done():
                 drained.set_result(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import socket
 import time
@@ -33,10 +34,10 @@ def _frame(kind: int, flags: int, stream: int, text: bytes = b"") -> bytes:
     return len(text).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + text
 
 
-def _head(encoder: hpack.Encoder, token: str) -> bytes:
+def _head(encoder: hpack.Encoder, token: str, method: str = "Range") -> bytes:
     return bytes(
         encoder.encode([
-            (":method", "POST"), (":scheme", "http"), (":path", "/etcdserverpb.KV/Range"), (":authority", "it"),
+            (":method", "POST"), (":scheme", "http"), (":path", f"/etcdserverpb.KV/{method}"), (":authority", "it"),
             ("content-type", "application/grpc"), ("te", "trailers"), ("token", token),
         ])
     )  # fmt: skip
@@ -85,7 +86,7 @@ def _resets(address: str, work: Work, token: str) -> None:
     work.add()
 
 
-def _unread(address: str, work: Work, token: str) -> None:
+def _unread(address: str, work: Work, token: str, method: str = "Range") -> None:
     """Ask for as much as goes, with windows that are wide open, and read nothing of it."""
     encoder = hpack.Encoder()
     request = pb.RangeRequest(key=b"own/", range_end=b"own0").SerializeToString()
@@ -95,7 +96,8 @@ def _unread(address: str, work: Work, token: str) -> None:
         found.sendall(_frame(_WINDOW, 0, 0, (2**31 - 1 - 65_535).to_bytes(4, "big")))
         for n in range(100):
             stream = 2 * n + 1
-            found.sendall(_frame(_HEADERS, _WHOLE, stream, _head(encoder, token)) + _frame(_DATA, _END, stream, text))
+            head = _head(encoder, token, method)
+            found.sendall(_frame(_HEADERS, _WHOLE, stream, head) + _frame(_DATA, _END, stream, text))
             work.add()
         time.sleep(_FOR_S)
     work.add()
@@ -132,6 +134,7 @@ FLOODS: dict[str, Flood] = {
     "continuations": _flood(lambda n: _frame(_HEADERS, 0, 1, b"\x82") if not n else _frame(_CONTINUATION, 0, 1) * 500),
     "resets": _resets,
     "unread": _unread,
+    "unread streams": functools.partial(_unread, method="RangeStream"),
     "beginnings": _beginnings,
     "strangers": _strangers,
 }

@@ -30,6 +30,7 @@ _THREADS = 4
 _UNITS_A_CALL = 2_400
 """Each of the victim's two requests waits behind those of the attackers that came before it, 400 at a time; three times
 as many is what its place in the queue may be off."""
+_LARGE_VALUES, _LARGE_BYTES = 100, 600_000
 _GROWTH_MIB_MAX = {"large puts": 800, "watches": 500, "unread": 400}
 """Old rows, the last entries of the log and messages under way, all at their bounds; what one address does not read is
 128 MiB at most. Elsewhere 200: what was seen is 500, 200 and 200 MiB for these three, below 70 for the others."""
@@ -167,4 +168,37 @@ async def test_others_are_served_beside_who_asks_for_very_much(
             print(f"{name}: grown by {grown:.0f} MiB")
             attacked.assert_goes_on_like(quiet, units_per_call=_UNITS_A_CALL, longest=4 * _UNITS_A_CALL, cpu=2_000.0)
             assert grown < _GROWTH_MIB_MAX.get(name, 200)
+            assert replicas.alive["a"].process.poll() is None
+
+
+async def test_large_ranges_that_nobody_reads_hold_little(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    async with served(cluster, unique_name, tmp_path) as (replicas, address):
+        with EtcdCalls(address, TOKENS["replica"]) as calls:
+
+            def fill() -> None:
+                for n in range(_LARGE_VALUES):
+                    until(lambda n=n: calls.put(b"own/%03d" % n, b"%03d" % n * (_LARGE_BYTES // 3)))
+
+            await asyncio.to_thread(fill)
+
+            def ask() -> None:
+                parts = calls.stream(b"own/", b"own/010")
+                assert not isinstance(parts, EtcdFailure), parts
+                told = [kv.value for part in parts for kv in part.kvs]
+                assert told == [b"%03d" % n * (_LARGE_BYTES // 3) for n in range(10)]
+
+            pid = replicas.alive["a"].process.pid
+            work, victim = Work(), Victim(lambda: asyncio.to_thread(ask), servers=[pid])
+            quiet = await victim.run(_CALLS)
+            before = resident_mib(pid)
+            with attacking(_ATTACKS["unread streams"], address, work):
+                attacked = await victim.run(_CALLS, beside=work, units=_UNITS)
+                grown = resident_mib(pid) - before
+            print(f"large ranges: grown by {grown:.0f} MiB")
+            attacked.assert_goes_on_like(
+                quiet, units_per_call=10 * _UNITS_A_CALL, longest=40 * _UNITS_A_CALL, cpu=2_000.0
+            )
+            assert grown < _GROWTH_MIB_MAX["unread"]
             assert replicas.alive["a"].process.poll() is None

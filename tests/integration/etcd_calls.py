@@ -102,6 +102,23 @@ class EtcdCalls:
     def get(self, key: bytes, range_end: bytes = b"", **more: Any) -> Any:
         return self.call("Range", pb.RangeRequest(key=key, range_end=range_end, **more))
 
+    def stream(self, key: bytes, range_end: bytes = b"", **more: Any) -> Any:
+        """Read a range in parts; return them, or an `EtcdFailure`."""
+        request = pb.RangeRequest(key=key, range_end=range_end, **more)
+        try:
+            return [part.range_response for part in self.begin_stream(request)]
+        except grpc.RpcError as error:
+            return EtcdFailure(error.code().name, error.details() or "")
+
+    def begin_stream(self, request: pb.RangeRequest) -> Any:
+        """Return the parts of a range as they come; its `cancel` gives it up."""
+        call = self._channel.unary_stream(
+            "/etcdserverpb.KV/RangeStream",
+            request_serializer=pb.RangeRequest.SerializeToString,
+            response_deserializer=pb.RangeStreamResponse.FromString,
+        )
+        return call(request, timeout=CALL_S, metadata=self._metadata)
+
     def delete(self, key: bytes, range_end: bytes = b"", **more: Any) -> Any:
         return self.call("DeleteRange", pb.DeleteRangeRequest(key=key, range_end=range_end, **more))
 

@@ -1,5 +1,7 @@
 """etcd's API of replicas that are processes: any of them answers, a failover misses nothing, rights hold."""
 
+# Longer than 400 lines: it is one API, whose tests share principals and the way to start a replica.
+
 from __future__ import annotations
 
 import asyncio
@@ -70,6 +72,10 @@ def _serve_both(one: EtcdCalls, other: EtcdCalls, addresses: list[str]) -> None:
     shown = one.get(b"t/", b"t0", revision=revision)
     assert [(kv.mod_revision, kv.create_revision) for kv in shown.kvs] == [(revision, revision)] * 3
     assert one.get(b"t/", b"t0", revision=revision - 1).count == 0
+    (part,) = one.stream(b"t/", b"t0", revision=revision)
+    assert (list(part.kvs), part.count, part.header.revision >= revision) == (list(shown.kvs), 3, True)
+    assert one.stream(b"t/", b"t0", sort_order=pb.RangeRequest.DESCEND).code == "UNIMPLEMENTED"
+    assert one.stream(b"t/", b"t0", revision=1 << 40).code == "OUT_OF_RANGE"
     other.delete(b"a", prev_kv=True)
     for watch in watches:
         events = watch.events(4)
@@ -214,6 +220,7 @@ def _rights(address: str) -> None:
         assert owner.get(b"own/", b"own0").count == 1
         for key, end in ((b"own/", b"\0"), (b"\0", b"\0"), (b"o", b"p"), (b"other", b"")):
             assert owner.get(key, end) == denied
+            assert owner.stream(key, end) == denied
             assert owner.delete(key, end) == denied
         inside = pb.RequestOp(request_put=pb.PutRequest(key=b"own/b"))
         outside = pb.RequestOp(request_range=pb.RangeRequest(key=b"other"))

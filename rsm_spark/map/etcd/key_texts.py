@@ -42,14 +42,14 @@ def varint(number: int) -> bytes:
     return bytes(text)
 
 
-def key_text(key: bytes, entry: MapEntry, lease: int) -> bytes:
+def key_text(key: bytes, entry: MapEntry, lease: int, *, keys_only: bool = False) -> bytes:
     """Return a key as the answer to a read tells it."""
     told = KeyValue(
         key=key,
         create_revision=entry.create_revision,
         mod_revision=entry.mod_revision,
         version=entry.version,
-        value=value_of(entry.row),
+        value=b"" if keys_only else value_of(entry.row),
         lease=lease,
     )
     return field_text(_KVS, told.SerializeToString())

@@ -64,17 +64,21 @@ class EtcdKvService:
     Args:
         backend: The map.
 
+    Attributes:
+        turns: Of callers, at reading the map.
+        olds: Reads what the history does not remember; None = nobody does.
+
     """
 
     def __init__(self, backend: EtcdBackend) -> None:
         self._backend = backend
-        self._turns = CallerTurns()
-        self._olds = None if backend.past is None else OldReads(backend.past)
+        self.turns = CallerTurns()
+        self.olds = None if backend.past is None else OldReads(backend.past)
 
     def close(self) -> None:
         """Give the files of old reads back."""
-        if self._olds is not None:
-            self._olds.close()
+        if self.olds is not None:
+            self.olds.close()
 
     # ---- reads
 
@@ -100,8 +104,8 @@ class EtcdKvService:
             shown = await self._shown(request, span, revision, caller.owner)
         except e.EtcdError as error:
             is_old = request.revision > 0 and self._backend.is_forgotten(revision)
-            if is_old and self._olds is not None and error.code is grpc.StatusCode.OUT_OF_RANGE:
-                response = await self._olds.answer(request, span, revision, caller.owner)
+            if is_old and self.olds is not None and error.code is grpc.StatusCode.OUT_OF_RANGE:
+                response = await self.olds.answer(request, span, revision, caller.owner)
                 return self._backend.header_text() + response.SerializeToString()
             if request.revision > 0 or error.code is not grpc.StatusCode.OUT_OF_RANGE:
                 raise
@@ -126,7 +130,7 @@ class EtcdKvService:
         rows: list[KeyShown] = []
         if not request.count_only:
             rows = await self.rows(request, span, revision, owner)
-        async with self._turns.of(owner):
+        async with self.turns.of(owner):
             return answer_range(request, rows, self._backend.view(revision).count(span)).SerializeToString()
 
     async def _texts(self, request: RangeRequest, span: Span, revision: int, owner: str, texts: list[bytes]) -> int:
@@ -135,7 +139,7 @@ class EtcdKvService:
         wanted = rows_wanted(request)
         start: bytes | None = span[0]
         while start is not None and size <= ANSWER_BYTES_MAX:
-            async with self._turns.of(owner):
+            async with self.turns.of(owner):
                 view = self._backend.view(revision)
                 if not texts:
                     count = view.count(span)
@@ -158,7 +162,7 @@ class EtcdKvService:
         wanted = rows_wanted(request)
         start: bytes | None = span[0]
         while start is not None and not _is_too_much(request, rows):
-            async with self._turns.of(owner):
+            async with self.turns.of(owner):
                 start = self._step((start, span[1]), revision, wanted, rows)
         return rows
 
@@ -173,7 +177,7 @@ class EtcdKvService:
         start: bytes | None = b"\0"
         while start is not None:
             rows: list[KeyShown] = []
-            async with self._turns.of(owner):
+            async with self.turns.of(owner):
                 start = self._step((start, None), revision, None, rows)
                 for row in rows:
                     found = crc32c(key_value(row).SerializeToString(deterministic=True), found)
@@ -211,7 +215,7 @@ class EtcdKvService:
         branch = c.Branch([], [delete_of(request)], [])
         caller.check_command(branch)
         done = await self._execute(branch, caller)
-        async with self._turns.of(caller.owner):
+        async with self.turns.of(caller.owner):
             response = self._replay(done).delete(request)
         response.header.CopyFrom(self._backend.header(done.last))
         return response
@@ -222,7 +226,7 @@ class EtcdKvService:
 
     async def txn_text(self, request: TxnRequest, caller: EtcdCaller) -> bytes:
         """Carry out a transaction, and answer in bytes; see `range`."""
-        async with self._turns.of(caller.owner):
+        async with self.turns.of(caller.owner):
             branch = self._checked(request, caller)
         if branch is None:
             return await self._read_txn(request, caller)
@@ -230,7 +234,7 @@ class EtcdKvService:
         if not asks_for_old(request):
             answer = TxnReplay(None, done.last).text(request, done.taken)
         else:
-            async with self._turns.of(caller.owner):
+            async with self.turns.of(caller.owner):
                 answer = self._replay(done).text(request, done.taken)
         return self._backend.header_text(done.last) + answer
 
@@ -250,7 +254,7 @@ class EtcdKvService:
 
     async def _read_txn(self, request: TxnRequest, caller: EtcdCaller) -> bytes:
         await self._backend.linearizable()
-        async with self._turns.of(caller.owner):
+        async with self.turns.of(caller.owner):
             self._check_reads(request)
             revision = self._backend.revision
             replay = TxnReplay(self._backend.view(revision), revision)

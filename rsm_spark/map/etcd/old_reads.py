@@ -7,6 +7,8 @@ next page of the same list.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import msgspec
 
@@ -15,7 +17,7 @@ from rsm_spark.map.etcd import errors as e
 from rsm_spark.map.etcd.etcd_pb2 import RangeRequest, RangeResponse
 from rsm_spark.map.etcd.ranges import ANSWER_BYTES_MAX, SORTED_KEYS_MAX, answer_range, is_plain, rows_wanted
 from rsm_spark.map.etcd.requests import Span
-from rsm_spark.map.etcd.view import KeyShown
+from rsm_spark.map.etcd.view import KeyShown, RangePart
 from rsm_spark.map.records import EXPIRIES_TABLE, MAP_DESCRIPTION, MAP_TABLE
 from rsm_spark.map.rows import entry_of
 from rsm_spark.runtime.change_filter import ChangeFilter
@@ -82,6 +84,34 @@ class OldReads:
             InvalidCommandError, ConnectionLostError, LogError: See `PastRows.open`; it waits for its turn.
 
         """
+        async with self._reading(span, revision, owner) as rows:
+            return await self._past.run(lambda: _read(rows, request, span))
+
+    async def part(self, span: Span, revision: int, owner: str, *, keys_max: int, bytes_max: int) -> RangePart:
+        """Return the first keys of a range, until they are much.
+
+        Args:
+            span: The range.
+            revision: See `answer`.
+            owner: See `answer`.
+            keys_max: So many at most.
+            bytes_max: Of keys and values; the last one may pass it.
+
+        Raises:
+            MissingLogError, InvalidCommandError, ConnectionLostError, LogError: See `answer`.
+
+        """
+        async with self._reading(span, revision, owner) as rows:
+            return await self._past.run(lambda: _part(rows, span, keys_max=keys_max, bytes_max=bytes_max))
+
+    async def count(self, span: Span, revision: int, owner: str) -> int:
+        """Return how many keys a range had; see `answer`."""
+        async with self._reading(span, revision, owner) as rows:
+            return await self._past.run(lambda: rows.count(_ROWS, *span))
+
+    @asynccontextmanager
+    async def _reading(self, span: Span, revision: int, owner: str) -> AsyncIterator[RangeRows]:
+        """Have the rows of a range at a revision; they stay a while for the next one."""
         old = self._find(span, revision, owner)
         if old is None:
             async with self._turns.of(owner):
@@ -94,8 +124,7 @@ class OldReads:
         if old.timer is not None:
             old.timer.cancel()
         try:
-            rows = old.rows
-            return await self._past.run(lambda: _read(rows, request, span))
+            yield old.rows
         finally:
             old.uses -= 1
             old.timer = asyncio.get_running_loop().call_later(_KEPT_S, self._end, old)
@@ -149,16 +178,28 @@ def _read(rows: RangeRows, request: RangeRequest, span: Span) -> RangeResponse:
     if request.count_only:
         return answer_range(request, [], count)
     limit = rows_wanted(request) if is_plain(request) else SORTED_KEYS_MAX + 1
-    shown: list[KeyShown] = []
-    size = 0
-    for key, row, revision in rows.listed(_ROWS, *span, limit=limit, bytes_max=ANSWER_BYTES_MAX):
-        size += len(key) + len(row)
-        found = rows.row(_LEASES, pack((key,)))
-        shown.append(
-            KeyShown(key, entry_of(row, revision), 0 if found is None else msgspec.msgpack.decode(found[0])[0])
-        )
-    if size > ANSWER_BYTES_MAX:
+    shown = _listed(rows, span, limit, ANSWER_BYTES_MAX)
+    if sum(len(one.key) + len(one.entry.row) for one in shown) > ANSWER_BYTES_MAX:
         raise e.exhausted(
             f"rsm: the rows read would have more than {ANSWER_BYTES_MAX} bytes: ask for parts, by a limit"
         )
     return answer_range(request, shown, count)
+
+
+def _part(rows: RangeRows, span: Span, *, keys_max: int, bytes_max: int) -> RangePart:
+    listed = _listed(rows, span, keys_max + 1, bytes_max)
+    if len(listed) > keys_max:
+        return RangePart(listed[:keys_max], listed[-1].key)
+    after = rows.listed(_ROWS, listed[-1].key + b"\0", span[1], limit=1, bytes_max=0) if listed else []
+    return RangePart(listed, after[0][0] if after else None)
+
+
+def _listed(rows: RangeRows, span: Span, limit: int | None, bytes_max: int) -> list[KeyShown]:
+    """Return keys in order; the last one may pass this many bytes."""
+    shown: list[KeyShown] = []
+    for key, row, revision in rows.listed(_ROWS, *span, limit=limit, bytes_max=bytes_max):
+        found = rows.row(_LEASES, pack((key,)))
+        shown.append(
+            KeyShown(key, entry_of(row, revision), 0 if found is None else msgspec.msgpack.decode(found[0])[0])
+        )
+    return shown

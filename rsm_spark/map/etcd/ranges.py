@@ -42,15 +42,19 @@ def key_value(shown: KeyShown, *, keys_only: bool = False) -> KeyValue:
     )
 
 
+def is_in_key_order(request: RangeRequest) -> bool:
+    """Return whether the first keys of the range are looked at, whatever is left out of them."""
+    return request.sort_order == RangeRequest.NONE or (
+        request.sort_target == RangeRequest.KEY and request.sort_order == RangeRequest.ASCEND
+    )
+
+
 def is_plain(request: RangeRequest) -> bool:
     """Return whether the first keys of the range are the answer, whatever their order: nothing is left out.
 
     As etcd has it, an order that is not said is that of the target, of the first keys.
     """
-    is_in_order = request.sort_order == RangeRequest.NONE or (
-        request.sort_target == RangeRequest.KEY and request.sort_order == RangeRequest.ASCEND
-    )
-    return is_in_order and not (
+    return is_in_key_order(request) and not (
         request.min_mod_revision
         or request.max_mod_revision
         or request.min_create_revision
@@ -63,6 +67,13 @@ def is_as_kept(request: RangeRequest) -> bool:
     return (
         request.sort_target == RangeRequest.KEY and is_plain(request) and not (request.keys_only or request.count_only)
     )
+
+
+def sort_rows(request: RangeRequest, rows: list[KeyShown]) -> None:
+    """Bring rows that are in the order of their keys into that of a read."""
+    if request.sort_target != RangeRequest.KEY or request.sort_order == RangeRequest.DESCEND:
+        # Of keys that are alike the order of the keys decides, in either direction.
+        rows.sort(key=_ORDERS[request.sort_target], reverse=request.sort_order == RangeRequest.DESCEND)
 
 
 def rows_wanted(request: RangeRequest) -> int | None:
@@ -89,9 +100,7 @@ def answer_range(request: RangeRequest, rows: list[KeyShown], count: int) -> Ran
         if len(rows) > SORTED_KEYS_MAX:
             raise e.exhausted(f"rsm: {SORTED_KEYS_MAX} keys at most are sorted or filtered, the range has {len(rows)}")
         rows = [row for row in rows if _passes(request, row)]
-    if request.sort_target != RangeRequest.KEY or request.sort_order == RangeRequest.DESCEND:
-        # Of keys that are alike the order of the keys decides, in either direction.
-        rows.sort(key=_ORDERS[request.sort_target], reverse=request.sort_order == RangeRequest.DESCEND)
+    sort_rows(request, rows)
     if 0 < request.limit < len(rows):
         del rows[request.limit :]
         response.more = True

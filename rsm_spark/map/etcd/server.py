@@ -23,6 +23,7 @@ from rsm_spark.map.etcd.kv_service import EtcdKvService
 from rsm_spark.map.etcd.lease_service import EtcdLeaseService
 from rsm_spark.map.etcd.lock_service import EtcdLockService
 from rsm_spark.map.etcd.methods import EtcdMethod, EtcdStream
+from rsm_spark.map.etcd.range_streams import EtcdRangeService
 from rsm_spark.map.etcd.snapshot_service import EtcdSnapshotService
 from rsm_spark.map.etcd.watch_service import EtcdWatchService
 from rsm_spark.map.etcd.work_bounds import WorkBounds
@@ -41,7 +42,6 @@ _USERS = (
     "UserRevokeRole", "RoleAdd", "RoleGet", "RoleList", "RoleDelete", "RoleGrantPermission", "RoleRevokePermission",
 )  # fmt: skip
 _NOT_SERVED: dict[str, dict[str, str]] = {
-    "KV": {"RangeStream": "streams of ranges"},
     "Cluster": dict.fromkeys(_MEMBERS, "replicas come and go with their processes (rsm store run)"),
     "Maintenance": {
         "MoveLeader": "the choice of a leader",
@@ -70,6 +70,7 @@ class EtcdServer:
         port: The port itself: its guard and its connections.
         gateway: The same as JSON over HTTP; None = it is not served.
         watches: The watches under way.
+        ranges: The ranges that are told in parts.
 
     Raises:
         UsageError: TLS or token is missing where it is needed, or a file of theirs cannot be used.
@@ -114,6 +115,7 @@ class EtcdServer:
                 connections_max=connections_max,
             )  # fmt: skip
         self._kv = EtcdKvService(backend)
+        self.ranges = EtcdRangeService(backend, self._kv)
         self._leases = EtcdLeaseService(backend)
         self.watches = EtcdWatchService(backend)
         self._queue = KeyQueue(backend, self._kv, self._leases)
@@ -142,6 +144,7 @@ class EtcdServer:
     def _add_keys(self) -> None:
         kv, leases = self._kv, self._leases
         read, write = Right.STATE_READ, Right.STATE_WRITE
+        streams = self.ranges.handler(f"/{_PACKAGE}.KV/RangeStream", self._handlers)
         self._add(
             "KV",
             {
@@ -151,6 +154,8 @@ class EtcdServer:
                 # That it may write is looked at where it does.
                 "Txn": EtcdMethod(pb.TxnRequest, kv.txn, read, ("kv/txn",), kv.txn_text),
                 "Compact": EtcdMethod(pb.CompactionRequest, kv.compact, write, ("kv/compaction",)),
+                # As etcd has it, over gRPC alone.
+                "RangeStream": EtcdStream(pb.RangeRequest, pb.RangeStreamResponse, streams, read),
             },
         )
         keep = leases.keep_alive_handler(f"/{_PACKAGE}.Lease/LeaseKeepAlive", self._handlers)

@@ -15,6 +15,9 @@ from rsm_spark.map.key_history import OldKey
 from rsm_spark.map.machine import MapMachine
 from rsm_spark.map.rows import MapEntry, value_of
 
+_NUMBERS_BYTES = 20
+"""Of a key that is told, about: its revisions, its version, its lease."""
+
 
 class KeyShown(NamedTuple):
     """A key as it is shown.
@@ -34,6 +37,23 @@ class KeyShown(NamedTuple):
     def value(self) -> bytes:
         """Value of the key."""
         return value_of(self.entry.row)
+
+    def told_bytes(self, *, keys_only: bool) -> int:
+        """Return about how many bytes it has in an answer."""
+        return len(self.key) + _NUMBERS_BYTES + (0 if keys_only else len(self.entry.row))
+
+
+class RangePart(NamedTuple):
+    """First keys of a range, in order.
+
+    Attributes:
+        rows: The keys.
+        next_key: That follows, and is there; None = there are no more.
+
+    """
+
+    rows: list[KeyShown]
+    next_key: bytes | None
 
 
 class MapView:
@@ -133,6 +153,34 @@ class MapView:
                 found.append(texts.make(key, entry))
                 known = texts.known
         return None
+
+    def part(self, span: Span, *, keys_max: int, bytes_max: int, keys_only: bool) -> RangePart:
+        """Return the first keys of a range, in order, until they are much.
+
+        Args:
+            span: The range.
+            keys_max: So many at most, one at least.
+            bytes_max: The last one may pass this many bytes.
+            keys_only: Their values do not count.
+
+        """
+        rows: list[KeyShown] = []
+        size = 0
+        for shown in self.rows(span):
+            if size >= bytes_max or len(rows) == keys_max:
+                return RangePart(rows, shown.key)
+            rows.append(shown)
+            size += shown.told_bytes(keys_only=keys_only)
+        return RangePart(rows, None)
+
+    def text(self, shown: KeyShown) -> bytes:
+        """Return a key of this view as answers tell it."""
+        key, entry, lease = shown
+        known = self._texts.known.get(key)
+        if known is not None and known[0] is entry and not lease:
+            return known[1]
+        is_now = not lease and self._live.entries.get(key) is entry
+        return self._texts.make(key, entry) if is_now else key_text(key, entry, lease)
 
     def count(self, span: Span) -> int:
         """Return how many keys a range has."""

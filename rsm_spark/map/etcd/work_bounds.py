@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from rsm_spark.map.etcd import errors as e
 
@@ -36,7 +37,7 @@ class WorkBounds:
         self._of: dict[str, tuple[int, int]] = {}
 
     @contextmanager
-    def room(self, owner: str, size: int) -> Iterator[None]:
+    def room(self, owner: str, size: int) -> Iterator[WorkRoom]:
         """Have room for a call while it is under way.
 
         Args:
@@ -47,22 +48,70 @@ class WorkBounds:
             EtcdError: There is none.
 
         """
+        calls, _ = self._of.get(owner, (0, 0))
+        if calls >= self._calls_max // _PART or self.calls >= self._calls_max:
+            self._refuse()
         size += _CALL_BYTES
-        calls, held = self._of.get(owner, (0, 0))
-        is_much = calls >= self._calls_max // _PART or (held and held + size > self._bytes_max // _PART)
-        if is_much or self.calls >= self._calls_max or (self._bytes and self._bytes + size > self._bytes_max):
-            self.refused_count += 1
-            raise e.exhausted(e.TOO_MANY_REQUESTS)
+        self._check_bytes(owner, size)
         self.calls += 1
-        self._bytes += size
-        self._of[owner] = (calls + 1, held + size)
+        self._hold(owner, 1, size)
+        room = WorkRoom(self, owner, size)
         try:
-            yield
+            yield room
         finally:
             self.calls -= 1
-            self._bytes -= size
-            calls, held = self._of[owner]
-            if calls == 1:
-                del self._of[owner]
-            else:
-                self._of[owner] = (calls - 1, held - size)
+            self._hold(owner, -1, -room.size)
+
+    def resize(self, owner: str, before: int, after: int) -> None:
+        """Have other bytes for a call than before; see `room`."""
+        if after > before:
+            self._check_bytes(owner, after - before)
+        self._hold(owner, 0, after - before)
+
+    def _check_bytes(self, owner: str, more: int) -> None:
+        _, held = self._of.get(owner, (0, 0))
+        is_much = held and held + more > self._bytes_max // _PART
+        if is_much or (self._bytes and self._bytes + more > self._bytes_max):
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        self.refused_count += 1
+        raise e.exhausted(e.TOO_MANY_REQUESTS)
+
+    def _hold(self, owner: str, calls: int, size: int) -> None:
+        self._bytes += size
+        before, held = self._of.get(owner, (0, 0))
+        self._of[owner] = (before + calls, held + size)
+        if not before + calls:
+            del self._of[owner]
+
+
+class WorkRoom:
+    """Room of one call.
+
+    Args:
+        bounds: Whose.
+        owner: Whose call.
+        size: Its bytes.
+
+    Attributes:
+        size: Its bytes now.
+
+    """
+
+    def __init__(self, bounds: WorkBounds, owner: str, size: int) -> None:
+        self._bounds = bounds
+        self._owner = owner
+        self.size = size
+
+    def resize(self, size: int) -> None:
+        """Hold so many bytes from now on.
+
+        Raises:
+            EtcdError: There is no room; it holds what it held.
+
+        """
+        size += _CALL_BYTES
+        if size != self.size:
+            self._bounds.resize(self._owner, self.size, size)
+            self.size = size

@@ -95,6 +95,32 @@ def test_pages_of_one_list_are_read_from_one_past(tmp_path: Path) -> None:
     run(scenario, replica_count=1, machine=MapMachine)
 
 
+def test_a_range_in_parts_is_read_from_one_past(tmp_path: Path) -> None:
+    async def scenario(world: LogWorld) -> None:
+        watched = WatchedMap(world, tmp_path)
+        at = await ask(world, *(m.Put(b"p/%02d" % number, b"o" * 10 * number) for number in range(20)))
+        await ask(world, *(m.Put(b"p/%02d" % number, b"new") for number in range(10, 30)))
+        watched.forget()
+        olds = OldReads(watched.past)
+        span: Span = (b"p/", b"p0")
+        assert await olds.count(span, at, "me") == 20
+        for bounds in ({"keys_max": 3, "bytes_max": 1 << 20}, {"keys_max": 100, "bytes_max": 300}):
+            seen, sizes = [], []
+            next_key: bytes | None = span[0]
+            while next_key is not None:
+                rows, next_key = await olds.part((next_key, span[1]), at, "me", **bounds)
+                seen += [(row.key, row.value) for row in rows]
+                sizes.append(len(rows))
+            assert seen == [(b"p/%02d" % number, b"o" * 10 * number) for number in range(20)]
+            assert len(sizes) > 5
+            assert min(sizes) > 0
+        assert await olds.part((b"p/50", b"p0"), at, "me", keys_max=1, bytes_max=1) == ([], None)
+        assert watched.past.opened_count == 1
+        olds.close()
+
+    run(scenario, replica_count=1, machine=MapMachine)
+
+
 def test_between_two_pasts_others_have_as_long_as_one_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[tuple[float, float]] = []
     real_open = PastRows.open

@@ -33,3 +33,17 @@ def test_one_large_call_is_taken_and_the_next_one_waits_for_room() -> None:
             pass
     with bounds.room("large", 100):
         pass
+
+
+def test_a_call_may_grow_as_far_as_there_is_room_and_gives_all_back() -> None:
+    bounds = WorkBounds(bytes_max=40_000)
+    with bounds.room("grows", 1_000) as room, bounds.room("grows", 1_000):
+        room.resize(6_000)
+        with pytest.raises(EtcdError, match=TOO_MANY_REQUESTS):
+            room.resize(7_001)
+        assert room.size == 7_000, "with its own bytes it holds what it held"
+        room.resize(500)
+        with bounds.room("grows", 5_000):
+            pass
+    with bounds.room("grows", 38_000):
+        pass
