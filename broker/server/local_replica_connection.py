@@ -18,8 +18,17 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 
 from rsm_spark.client.command_stream import CommandStream
+from rsm_spark.core.answer_column import AnswerColumn
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, CommandColumn, OpenSession, Request
-from rsm_spark.core.operation import Ending, Message, Operation, StreamLimits
+from rsm_spark.core.operation import (
+    Ending,
+    Message,
+    Operation,
+    StreamLimits,
+    payloads_of,
+    sequences_of,
+    taken_apart,
+)
 from rsm_spark.core.outcome_errors import AskedReplica, error_of_operation
 from rsm_spark.errors import OverloadedError, RsmError
 from rsm_spark.runtime.command_outcomes import CommandOutcomes
@@ -128,7 +137,7 @@ class LocalReplicaConnection:
             future = self._replica.submit(_requests(message))
             future.add_done_callback(functools.partial(self._on_answered, message.message_id))
 
-    def _on_answered(self, message_id: int, future: asyncio.Future[list[Answer]]) -> None:
+    def _on_answered(self, message_id: int, future: asyncio.Future[Sequence[Answer]]) -> None:
         self._take(message_id, future.result())
         if self._stream.refusal is not None:
             if not self._stream.is_in_flight:
@@ -136,15 +145,9 @@ class LocalReplicaConnection:
         elif self._stream.has_unsent:
             self._send_soon()
 
-    def _take(self, message_id: int, answers: list[Answer]) -> None:
-        self._end(
-            self._stream.on_answers(
-                message_id,
-                [answer.status for answer in answers],
-                [answer.revision for answer in answers],
-                [answer.payload for answer in answers],
-            )
-        )
+    def _take(self, message_id: int, answers: Sequence[Answer]) -> None:
+        column = AnswerColumn.of(answers)
+        self._end(self._stream.on_answers(message_id, column.statuses, column.revisions, column.payloads))
 
     # ---- when it was refused
 
@@ -182,7 +185,7 @@ class LocalReplicaConnection:
             if message.opens_session:
                 self._take(message.message_id, [Answer(AnswerStatus.NOT_LEADER, 0, b"")])
                 continue
-            answers = [self._fate(command, message) for command in message.commands]
+            answers = [self._fate(command, message) for command in taken_apart(message.commands)]
             self._take(message.message_id, answers)
 
     def _fate(self, operation: Operation, message: Message) -> Answer:
@@ -226,8 +229,7 @@ def _requests(message: Message) -> Sequence[Request]:
     if message.opens_session:
         return [OpenSession(message.session)]
     commands = message.commands
-    sequences, payloads = [one.sequence for one in commands], [one.payload for one in commands]
-    return CommandColumn(message.session, message.answered_up_to, sequences, payloads)
+    return CommandColumn(message.session, message.answered_up_to, sequences_of(commands), payloads_of(commands))
 
 
 def _new_session() -> bytes:

@@ -6,6 +6,8 @@
 3. Commands are numbered when they are first sent and always sent in the order of their numbers.
 4. An operation ends exactly once: answered, refused for good, or given up at its time limit.
 5. "Not applied" is said only when no attempt is left that could have been: see `Operation.is_unsure`.
+6. Operations that one caller waits for together travel as parts of their column while all goes well. Whatever else
+   becomes of a message, its parts are taken apart first, and each operation goes its own way.
 
     waiting    never sent                          -> `_waiting_commands`, `_waiting_queries`
     returned   sent before, has to be sent again   -> `_returned`, ascending by sequence
@@ -22,7 +24,18 @@ from collections.abc import Callable, Iterable, Sequence
 
 from rsm_spark.core.commands import AnswerStatus
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness, ReadKind, at_least
-from rsm_spark.core.operation import Ending, Message, Operation, SeenRevision, StreamLimits
+from rsm_spark.core.operation import (
+    ColumnPart,
+    Ending,
+    Message,
+    Operation,
+    OperationColumn,
+    SeenRevision,
+    Sent,
+    StreamLimits,
+    count_of,
+    taken_apart,
+)
 
 _ENDINGS_OF_ONE_REPLICA = {
     AnswerStatus.NOT_LEADER: Ending.NOT_LEADER,
@@ -61,8 +74,8 @@ class CommandStream:
         self.refusal: AnswerStatus | None = None
         self.seen = seen if seen is not None else SeenRevision()
         self._open_count = 0
-        self._waiting_commands: deque[Operation] = deque()
-        self._waiting_queries: deque[Operation] = deque()
+        self._waiting_commands: deque[Operation | OperationColumn] = deque()
+        self._waiting_queries: deque[Operation | OperationColumn] = deque()
         self._returned: deque[Operation] = deque()
         self._messages: dict[int, Message] = {}
         self._message_id = 0
@@ -103,6 +116,11 @@ class CommandStream:
         """True if a message has no answer yet."""
         return bool(self._messages)
 
+    @property
+    def open_count(self) -> int:
+        """Number of operations that have not ended."""
+        return self._open_count
+
     def has_room(self, count: int) -> bool:
         """Return whether so many operations more may wait."""
         return self._open_count + count <= self._limits.waiting_operations_max
@@ -117,23 +135,23 @@ class CommandStream:
         self._open_count += 1
         (self._waiting_queries if operation.is_query else self._waiting_commands).append(operation)
 
-    def submit_many(self, operations: Sequence[Operation]) -> None:
-        """Queue operations of one kind, one at least, behind the others of it."""
-        self._open_count += len(operations)
-        (self._waiting_queries if operations[0].is_query else self._waiting_commands).extend(operations)
+    def submit_column(self, column: OperationColumn) -> None:
+        """Queue operations of one caller behind the others of their kind."""
+        self._open_count += column.left
+        (self._waiting_queries if column.is_query else self._waiting_commands).append(column)
 
     def compose(self) -> Message | None:
         """Return the next message, or None if there is nothing to send, too much is in flight, or sending pauses."""
         if self.refusal is not None or len(self._messages) >= self._messages_max:
             return None
         room, room_bytes = self._limits.message_operations_max, self._limits.message_bytes_max
-        commands: list[Operation] = []
+        commands: list[Sent] = []
         opens = False
         if self._is_open:
-            commands, room_bytes = self._take_commands(room, room_bytes)
+            commands, room, room_bytes = self._take_commands(room, room_bytes)
         elif self._waiting_commands:
             opens = not any(message.opens_session for message in self._messages.values())
-        queries, freshness = self._take_queries(room - len(commands), room_bytes, has_some=bool(commands))
+        queries, freshness = self._take_queries(room, room_bytes, has_some=bool(commands))
         if not commands and not queries and not opens:
             return None
         self._message_id += 1
@@ -141,41 +159,55 @@ class CommandStream:
         self._messages[self._message_id] = message
         return message
 
-    def _take_commands(self, room: int, room_bytes: int) -> tuple[list[Operation], int]:
-        commands, room_bytes = self._take(self._returned, room, room_bytes, has_some=False)
+    def _take_commands(self, room: int, room_bytes: int) -> tuple[list[Sent], int, int]:
+        commands, room, room_bytes = self._take(self._returned, room, room_bytes, has_some=False)
         if self._returned or self._given_up:
-            return commands, room_bytes
-        fresh, room_bytes = self._take(self._waiting_commands, room - len(commands), room_bytes, bool(commands))
-        for operation in fresh:
-            self._last_sequence += 1
-            operation.sequence = self._last_sequence
+            return commands, room, room_bytes
+        fresh, room, room_bytes = self._take(self._waiting_commands, room, room_bytes, bool(commands))
+        last = self._last_sequence
+        for one in fresh:
+            one.sequence = last + 1
+            last += len(one) if type(one) is ColumnPart else 1
+        self._last_sequence = last
         commands += fresh
-        return commands, room_bytes
+        return commands, room, room_bytes
 
-    def _take_queries(self, room: int, room_bytes: int, *, has_some: bool) -> tuple[list[Operation], Freshness]:
+    def _take_queries(self, room: int, room_bytes: int, *, has_some: bool) -> tuple[list[Sent], Freshness]:
         """Take queries that are to be equally fresh."""
         queue = self._waiting_queries
         if not queue:
             return [], LINEARIZABLE
         freshness = queue[0].freshness
-        queries, _ = self._take(queue, room, room_bytes, has_some, freshness)
+        queries, _, _ = self._take(queue, room, room_bytes, has_some, freshness)
         if freshness.kind is ReadKind.SESSION and not freshness.min_revision:
             freshness = at_least(self.seen.revision)
         return queries, freshness
 
     def _take(
         self,
-        queue: deque[Operation],
+        queue: deque[Operation] | deque[Operation | OperationColumn],
         room: int,
         room_bytes: int,
         has_some: bool,
         freshness: Freshness = LINEARIZABLE,
-    ) -> tuple[list[Operation], int]:
-        taken: list[Operation] = []
+    ) -> tuple[list[Sent], int, int]:
+        """Take from the front of a queue; return it, and the room that is left."""
+        taken: list[Sent] = []
         barrier = min(self._given_up, default=None) if self._given_up else None
         while queue and room > 0:
             operation = queue[0]
-            if operation.outcome is None:
+            if isinstance(operation, OperationColumn):
+                if operation.freshness != freshness:
+                    break
+                part, size = operation.take(room, room_bytes, has_some=has_some or bool(taken))
+                if part is None:
+                    break
+                room -= len(part)
+                room_bytes -= size
+                taken.append(part)
+                if operation.taken < len(operation.payloads):
+                    break
+            elif operation.outcome is None:
                 if barrier is not None and operation.sequence > barrier:
                     break
                 if operation.freshness is not freshness and operation.freshness != freshness:
@@ -187,7 +219,7 @@ class CommandStream:
                 room_bytes -= size
                 taken.append(operation)
             queue.popleft()
-        return taken, room_bytes
+        return taken, room, room_bytes
 
     def on_answers(
         self, message_id: int, statuses: Sequence[int], revisions: Sequence[int], payloads: Sequence[bytes]
@@ -201,7 +233,7 @@ class CommandStream:
             payloads: Per answer.
 
         Returns:
-            The operations that ended.
+            The operations that ended; of a column it is told itself.
 
         Raises:
             ValueError: There is no such message in flight, or the answers do not fit it.
@@ -210,16 +242,16 @@ class CommandStream:
         message = self._messages.get(message_id)
         if message is None:
             raise ValueError(f"answers to message {message_id}, which is not in flight")
-        operations = message.commands + message.queries if message.commands else message.queries
+        sent = message.commands + message.queries if message.commands else message.queries
         opens = int(message.opens_session)
-        _check_answers(len(operations) + opens, statuses, revisions, payloads)
+        _check_answers(count_of(sent) + opens, statuses, revisions, payloads)
         del self._messages[message_id]
         self.seen.revision = max(self.seen.revision, max(revisions, default=0))
         ended: list[Operation] = self._on_opened(statuses[0] if statuses else 0) if opens else []
         if not statuses:
-            return ended + self._on_answered(operations, revisions[opens:], payloads[opens:])
+            return ended + self._on_answered(sent, revisions[opens:], payloads[opens:])
         returned: list[Operation] = []
-        for index, operation in enumerate(operations, opens):
+        for index, operation in enumerate(taken_apart(sent), opens):
             if operation.outcome is not None:
                 continue
             status = statuses[index]
@@ -237,14 +269,22 @@ class CommandStream:
         return ended
 
     def _on_answered(
-        self, operations: Sequence[Operation], revisions: Sequence[int], payloads: Sequence[bytes]
+        self, sent: Sequence[Sent], revisions: Sequence[int], payloads: Sequence[bytes]
     ) -> list[Operation]:
         """End all of a message's operations that are open: nearly all messages are answered so."""
         ended: list[Operation] = []
         answered = Ending.ANSWERED
-        for operation, revision, payload in zip(operations, revisions, payloads, strict=True):
+        behind = 0
+        for operation in sent:
+            at = behind
+            if type(operation) is ColumnPart:
+                behind += len(operation)
+                self._end_part(operation, revisions[at:behind], payloads[at:behind])
+                continue
+            behind += 1
+            assert type(operation) is Operation
             if operation.outcome is None:
-                operation.payload, operation.revision = payload, revision
+                operation.payload, operation.revision = payloads[at], revisions[at]
                 if operation.sequence:
                     self._end(operation, answered)
                 else:
@@ -253,12 +293,24 @@ class CommandStream:
                 ended.append(operation)
         return ended
 
+    def _end_part(self, part: ColumnPart, revisions: Sequence[int], payloads: Sequence[bytes]) -> None:
+        """End the operations of a part: none of them had an end before, or it would have been taken apart."""
+        count = len(part)
+        self._open_count -= count
+        if part.sequence:
+            if part.sequence == self._answered_up_to + 1:
+                self._answered_up_to += count
+                if self._ended:
+                    self._advance()
+            else:
+                self._ended.update(part.sequences)
+        part.column.answered(part, revisions, payloads)
+
     def _on_opened(self, status: int) -> list[Operation]:
         if status == AnswerStatus.OK:
             self._is_open = True
         elif status == AnswerStatus.NOT_LEADER and not self._follows_leader:
-            refused = [operation for operation in self._waiting_commands if operation.outcome is None]
-            self._waiting_commands.clear()
+            refused = _emptied(self._waiting_commands)
             return [self._end(operation, Ending.NOT_LEADER) for operation in refused]
         else:
             self._pause(status)
@@ -290,15 +342,16 @@ class CommandStream:
         """Take note that the connection was refused: nothing of what was in flight was executed."""
         messages, self._messages = self._messages, {}
         for message in messages.values():
-            self._return(message.commands + message.queries)
+            self._return(taken_apart(message.commands + message.queries))
 
     def on_lost(self) -> None:
         """Take note that the connection is gone: what was in flight may or may not have been executed."""
         messages, self._messages = self._messages, {}
         for message in messages.values():
-            for operation in message.commands:
+            commands = taken_apart(message.commands)
+            for operation in commands:
                 operation.is_unsure = True
-            self._return(message.commands + message.queries)
+            self._return(commands + taken_apart(message.queries))
 
     def _return(self, operations: Iterable[Operation]) -> None:
         """Put operations back that have to be sent again."""
@@ -335,14 +388,13 @@ class CommandStream:
 
     def withdraw_queries(self) -> list[Operation]:
         """Take back the queries that are not in flight: they are sent elsewhere."""
-        withdrawn = [operation for operation in self._waiting_queries if operation.outcome is None]
-        self._waiting_queries.clear()
+        withdrawn = _emptied(self._waiting_queries)
         self._open_count -= len(withdrawn)
         return withdrawn
 
     def expire(self, now_s: float) -> list[Operation]:
         """Give up every operation whose time limit has passed."""
-        return self._give_up(lambda operation: operation.deadline_s <= now_s)
+        return self._give_up(lambda one: one.deadline_s <= now_s)
 
     def close(self) -> list[Operation]:
         """Give everything up."""
@@ -356,22 +408,33 @@ class CommandStream:
     def turn_away(self) -> list[Operation]:
         """Give up all that was certainly not applied: the one replica does not lead; nothing may be in flight."""
         assert not self._messages
-        return self._give_up(lambda operation: not operation.is_unsure, Ending.NOT_LEADER)
+        return self._give_up(lambda one: isinstance(one, OperationColumn) or not one.is_unsure, Ending.NOT_LEADER)
 
-    def _give_up(self, is_due: Callable[[Operation], bool], sure: Ending = Ending.NEVER_APPLIED) -> list[Operation]:
+    def _give_up(
+        self, is_due: Callable[[Operation | OperationColumn], bool], sure: Ending = Ending.NEVER_APPLIED
+    ) -> list[Operation]:
         ended: list[Operation] = []
         for message in self._messages.values():
-            for operation in [*message.commands, *message.queries]:
-                if operation.outcome is None and is_due(operation):
-                    operation.is_unsure = not operation.is_query
-                    ended.append(self._end(operation, _given_up(operation, sure)))
-        for queue in (self._returned, self._waiting_commands, self._waiting_queries):
-            due = [operation for operation in queue if operation.outcome is None and is_due(operation)]
+            for sent in (message.commands, message.queries):
+                if any(type(one) is ColumnPart and is_due(one.column) for one in sent):
+                    sent[:] = taken_apart(sent)
+                for operation in sent:
+                    if type(operation) is Operation and operation.outcome is None and is_due(operation):
+                        operation.is_unsure = not operation.is_query
+                        ended.append(self._end(operation, _given_up(operation, sure)))
+        returned = [operation for operation in self._returned if operation.outcome is None]
+        ended += [self._end(operation, _given_up(operation, sure)) for operation in returned if is_due(operation)]
+        self._returned = deque(operation for operation in returned if operation.outcome is None)
+        for queue in (self._waiting_commands, self._waiting_queries):
+            due: deque[Operation | OperationColumn] = deque()
+            kept: list[Operation | OperationColumn] = []
+            for one in queue:
+                if isinstance(one, OperationColumn) or one.outcome is None:
+                    (due if is_due(one) else kept).append(one)
             if due:
-                ended += [self._end(operation, _given_up(operation, sure)) for operation in due]
-                kept = [operation for operation in queue if operation.outcome is None]
                 queue.clear()
                 queue.extend(kept)
+                ended += [self._end(operation, _given_up(operation, sure)) for operation in _emptied(due)]
         return ended
 
     def _end(self, operation: Operation, outcome: Ending) -> Operation:
@@ -401,18 +464,45 @@ class CommandStream:
         queues = (self._waiting_commands, self._waiting_queries, self._returned)
         flying_all = [one for message in self._messages.values() for one in (*message.commands, *message.queries)]
         waiting_all = [one for queue in queues for one in queue]
-        assert self._open_count == sum(one.outcome is None for one in (*flying_all, *waiting_all))
+        assert self._open_count == sum(map(_open_in, (*flying_all, *waiting_all)))
         assert 0 <= self._answered_up_to <= self._last_sequence
         assert self._answered_up_to + 1 not in self._ended
         assert self._given_up <= self._ended
         sequences = [operation.sequence for operation in self._returned]
         assert sequences == sorted(set(sequences))
-        assert all(operation.sequence == 0 for operation in self._waiting_commands)
+        assert all(one.sequence == 0 for one in self._waiting_commands if type(one) is Operation)
+        assert all(0 < len(one.payloads) - one.taken <= one.left for one in waiting_all if type(one) is OperationColumn)
         assert len(self._messages) <= self._messages_max
-        flying = [operation for message in self._messages.values() for operation in message.commands]
-        live = {operation.sequence for operation in [*flying, *self._returned] if operation.outcome is None}
+        live: set[int] = set()
+        for one in (*(one for message in self._messages.values() for one in message.commands), *self._returned):
+            if type(one) is ColumnPart:
+                live.update(one.sequences)
+            elif type(one) is Operation and one.outcome is None:
+                live.add(one.sequence)
         assert live | self._ended == set(range(self._answered_up_to + 1, self._last_sequence + 1))
         assert not live & self._ended
+
+
+def _emptied(queue: deque[Operation | OperationColumn]) -> list[Operation]:
+    """Take all out of a queue, and return what has not ended as operations."""
+    found: list[Operation] = []
+    for one in queue:
+        if type(one) is OperationColumn:
+            found += one.take_rest_apart()
+        elif type(one) is Operation and one.outcome is None:
+            found.append(one)
+    queue.clear()
+    return found
+
+
+def _open_in(one: Sent | OperationColumn) -> int:
+    """Return how many operations without an end these are, of those that are where this stands."""
+    if type(one) is OperationColumn:
+        return len(one.payloads) - one.taken
+    if type(one) is ColumnPart:
+        return len(one)
+    assert type(one) is Operation
+    return int(one.outcome is None)
 
 
 def _given_up(operation: Operation, sure: Ending) -> Ending:

@@ -20,7 +20,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from ledger.errors import UsageError
@@ -31,7 +31,7 @@ from rsm_spark.client.leader_finder import FollowerFinder, LeaderFinder
 from rsm_spark.client.watched_replicas import WatchedReplicas
 from rsm_spark.core.commands import AnswerStatus
 from rsm_spark.core.freshness import INDEXED, LINEARIZABLE, STALE, Freshness, ReadKind
-from rsm_spark.core.operation import Ending, Message, Operation, SeenRevision, StreamLimits
+from rsm_spark.core.operation import Ending, Message, Operation, OperationColumn, SeenRevision, StreamLimits
 from rsm_spark.core.outcome_errors import AskedReplica, error_of_operation
 from rsm_spark.errors import AccessDeniedError, ConnectionLostError, NoLeaderError, OverloadedError
 from rsm_spark.transport.codec import EXCHANGE_METHOD, SESSION_BYTES, ReceivedAnswers
@@ -59,17 +59,6 @@ _TICKS = 20
 """Within the shortest time limit, so that a call ends not much later than it says."""
 
 _LOGGER = logging.getLogger(__name__)
-
-
-class _Group:
-    """Operations that one caller waits for together."""
-
-    __slots__ = ("future", "left", "operations")
-
-    def __init__(self, future: asyncio.Future[list[Operation]]) -> None:
-        self.future = future
-        self.operations: list[Operation] = []
-        self.left = 0
 
 
 class ReplicaConnection:
@@ -234,27 +223,29 @@ class ReplicaConnection:
 
     def submit_many(
         self, payloads: Sequence[bytes], timeout_s: float, *, is_query: bool, freshness: Freshness | None = None
-    ) -> asyncio.Future[list[Operation]]:
-        """Queue operations in order; one future gets all of them when the last has ended.
+    ) -> asyncio.Future[OperationColumn]:
+        """Queue operations in order; one future gets all of them when the last has ended: see `answers_of`, `check_at`.
 
         Raises:
             NoLeaderError: This client is closed.
             OverloadedError: Too many operations wait.
 
         """
-        future: asyncio.Future[list[Operation]] = self._loop.create_future()
-        if not payloads:
-            future.set_result([])
-            return future
-        deadline_s = self._begin(timeout_s, len(payloads))
-        group = _Group(future)
+        future: asyncio.Future[OperationColumn] = self._loop.create_future()
+        deadline_s = self._begin(timeout_s, len(payloads)) if payloads else 0.0
         read = (self._freshness if freshness is None else freshness) if is_query else LINEARIZABLE
-        group.operations = [Operation(payload, deadline_s, group, is_query, read) for payload in payloads]
-        group.left = len(group.operations)
-        if self._lanes is None:
-            self._stream.submit_many(group.operations)
+
+        def on_end() -> None:
+            if not future.done():
+                future.set_result(column)
+
+        column = OperationColumn(list(payloads), deadline_s, on_end, is_query=is_query, freshness=read)
+        if not payloads:
+            on_end()
+        elif self._lanes is None:
+            self._stream.submit_column(column)
         else:
-            for operation in group.operations:
+            for operation in column.take_rest_apart():
                 self._queue(operation)
         return future
 
@@ -272,6 +263,21 @@ class ReplicaConnection:
         if operation.outcome is not Ending.ANSWERED:
             trouble = self._trouble or self._finder.trouble
             raise error_of_operation(operation, AskedReplica(log=self._log, leader=self._leader_hint, trouble=trouble))
+
+    def check_at(self, column: OperationColumn, place: int) -> None:
+        """Raise what the end of an operation of a column without an answer means."""
+        operation = column.operations.get(place)
+        if operation is not None:
+            self.check(operation)
+
+    def answers_of(self, column: OperationColumn) -> Iterable[bytes]:
+        """Iterate over the answers to the operations of a column; at one that has none its error is raised."""
+        return column.answers if not column.operations else self._checked(column)
+
+    def _checked(self, column: OperationColumn) -> Iterator[bytes]:
+        for place, answer in enumerate(column.answers):
+            self.check_at(column, place)
+            yield answer
 
     def _take_over(self, operations: Iterable[Operation]) -> None:
         """Ask the leader what followers did not answer."""
@@ -337,10 +343,8 @@ class ReplicaConnection:
         for operation in ended:
             # The ticket has the operation from now on: keeping it would leave each pair to the garbage collector.
             ticket, operation.ticket = operation.ticket, None
-            if type(ticket) is _Group:
-                ticket.left -= 1
-                if not ticket.left and not ticket.future.done():
-                    ticket.future.set_result(ticket.operations)
+            if type(ticket) is OperationColumn:
+                ticket.ended()
             elif not ticket.done():
                 ticket.set_result(operation)
 
@@ -476,6 +480,7 @@ class ReplicaConnection:
         stream, exchange = self._stream, self._exchange
         if exchange is None:
             return
+        open_before = stream.open_count
         try:
             ended = stream.on_answers(received.message_id, received.statuses, received.revisions, received.payloads)
         except ValueError as error:
@@ -484,7 +489,7 @@ class ReplicaConnection:
         self._heard_s = self._loop.time()
         if received.leader_address and received.leader_address != exchange.address:
             self._hint = self._leader_hint = received.leader_address
-        if ended:
+        if stream.open_count < open_before:
             if self._detours is not None and not self._has_answered:
                 self._detours.reached(self._by)
             self._has_answered = True

@@ -163,20 +163,22 @@ class ServiceClient(ServiceCalls):
 
         If it fails, some may have been applied: those before the first that was not, and possibly others.
         """
-        operations = await self._link.submit_many(list(commands), self._limit_s(timeout_s), is_query=False)
-        return [self._reply(operation) for operation in operations]
+        column = await self._link.submit_many(list(commands), self._limit_s(timeout_s), is_query=False)
+        return list(map(Reply, self._link.answers_of(column), column.revisions))
 
     async def execute_each(
         self, commands: Iterable[bytes], *, timeout_s: float | None = None
     ) -> list[Reply | RsmError]:
         """Execute commands in this order, pipelined; return of each its reply, or why it has none."""
-        operations = await self._link.submit_many(list(commands), self._limit_s(timeout_s), is_query=False)
+        column = await self._link.submit_many(list(commands), self._limit_s(timeout_s), is_query=False)
         replies: list[Reply | RsmError] = []
-        for operation in operations:
+        for place, (answer, revision) in enumerate(zip(column.answers, column.revisions, strict=True)):
             try:
-                replies.append(self._reply(operation))
+                self._link.check_at(column, place)
             except RsmError as error:
                 replies.append(error)
+            else:
+                replies.append(Reply(answer, revision))
         return replies
 
     async def query(self, query: bytes, *, read: Freshness | None = None, timeout_s: float | None = None) -> Reply:

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from rsm_spark.core.answer_column import AnswerColumn
 from rsm_spark.core.commands import (
     Answer,
     AnswerStatus,
@@ -29,6 +30,7 @@ from rsm_spark.core.commands import (
     CommandColumn,
     OpenSession,
     Query,
+    QueryColumn,
     ReadIndex,
     Report,
     ReportDiverged,
@@ -45,7 +47,15 @@ from rsm_spark.core.records import (
     KernelRecord,
     Record,
 )
-from rsm_spark.core.replies import KERNELS_MARK, answer_query, answer_verdict, check_reply, failed_reply, reply_answer
+from rsm_spark.core.replies import (
+    KERNELS_MARK,
+    answer_queries,
+    answer_query,
+    answer_verdict,
+    check_reply,
+    failed_reply,
+    reply_answer,
+)
 from rsm_spark.core.reports import judge_report
 from rsm_spark.core.seal import EntryKey, checkpoint_message
 from rsm_spark.core.sessions import TOO_LARGE_REPLY, SessionVerdict
@@ -66,7 +76,6 @@ _LARGE_BYTES = 100_000
 _SIZE_MAX = 1 << 62
 _encode_into = _ENCODER.encode_into
 _EXECUTE = SessionVerdict.EXECUTE
-_OK = AnswerStatus.OK
 _NOTHING: tuple[Any, ...] = ()
 _ANSWERED = ((KernelRecord.COMMAND_ANSWERED, _NOTHING),)
 REASON_CHARS_MAX = 800
@@ -394,27 +403,34 @@ class Composer:
                 queue.pop(line)
         return total, False
 
-    def _decide_all(self, requests: Sequence[Request], last: int, answers: list[Answer]) -> None:
+    def _decide_all(self, requests: Sequence[Request], last: int, answers: AnswerColumn) -> None:
         """Decide from the first request without an answer on, up to `last` or to the first that does not fit."""
         if type(requests) is CommandColumn:
             execute, session, answered_up_to = self._execute, requests.session, requests.answered_up_to
             first = len(answers)
             for sequence, payload in zip(requests.sequences[first:last], requests.payloads[first:], strict=False):
-                answer = execute(session, sequence, answered_up_to, payload)
-                if answer is None:
+                if not execute(session, sequence, answered_up_to, payload, answers):
                     return
-                answers.append(answer)
+        if type(requests) is CommandColumn or type(requests) is QueryColumn:
+            queries = requests.payloads[len(answers) : last]
+            self.query_count += len(queries)
+            answer_queries(self.state.machine, queries, self.state.revision, self.failures, answers)
+            return
         for index in range(len(answers), last):
-            answer = self._answer(requests[index])
+            request = requests[index]
+            if type(request) is Command:
+                sent = request.session, request.sequence, request.answered_up_to, request.payload
+                if not self._execute(*sent, answers):
+                    return
+                continue
+            answer = self._answer(request)
             if answer is None:
                 return
             answers.append(answer)
 
     def _answer(self, request: Request) -> Answer | None:
-        """Decide one request; None if its records do not fit this entry any more, and nothing was changed."""
+        """Decide what is no command; None if its records do not fit this entry any more, and nothing was changed."""
         state = self.state
-        if type(request) is Command:
-            return self._execute(request.session, request.sequence, request.answered_up_to, request.payload)
         if type(request) is Query:
             self.query_count += 1
             return answer_query(state.machine, request.payload, state.revision, self.failures)
@@ -427,16 +443,24 @@ class Composer:
         assert not isinstance(request, Command | Query)
         return self._judge(request)
 
-    def _execute(self, session: bytes, sequence: int, answered_up_to: int, payload: bytes) -> Answer | None:
-        """Decide a command, by the fields of `Command`; as `_answer`. One call for what nearly all of them need."""
+    def _execute(
+        self, session: bytes, sequence: int, answered_up_to: int, payload: bytes, answers: AnswerColumn
+    ) -> bool:
+        """Decide a command, by the fields of `Command`. One call for what nearly all of them need.
+
+        Returns:
+            Whether its answer was added; False if it does not fit this entry any more, and nothing was changed.
+
+        """
         state = self.state
         if self._record_count >= self.limits.entry_records_max or (self._paced is not None and self._paced.is_spent):
-            return None
+            return False
         if len(payload) > self._size_max:
-            return None
+            return False
         verdict, reply = state.sessions.judge(session, sequence, answered_up_to)
         if verdict is not _EXECUTE:
-            return answer_verdict(verdict, reply, state.revision)
+            answers.append(answer_verdict(verdict, reply, state.revision))
+            return True
         # Encoded first, applied last: a command that does not fit is cut off here, with the state as it was.
         body = self._body
         mark = len(body)
@@ -459,15 +483,17 @@ class Composer:
         if len(body) > self.limits.entry_bytes_max:
             del body[mark:]
             if self._record_count:
-                return None
+                return False
             records, reply = (), TOO_LARGE_REPLY
             head = CommandHead(session, sequence, answered_up_to, 1, reply)
             self._encode(head, records)
         self._record_count += head.record_count
         state.fold_command(records, head, self._logged_ms)
         if reply and reply[0] == KERNELS_MARK:
-            return reply_answer(reply, state.revision)
-        return Answer(_OK, state.revision, reply)
+            answers.append(reply_answer(reply, state.revision))
+        else:
+            answers.add(state.revision, reply)
+        return True
 
     def _decided(self, payload: bytes) -> Decision:
         """Return what the machine decides, as it can be logged."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rsm_spark.core.answer_column import AnswerColumn
 from rsm_spark.core.commands import Answer, AnswerStatus
 from rsm_spark.core.machine import StateMachine
 from rsm_spark.core.records import REPLY_BYTES_MAX
@@ -68,23 +69,29 @@ def check_reply(reply: bytes) -> None:
 
 def answer_query(machine: StateMachine, query: bytes, revision: int, failures: list[Exception]) -> Answer:
     """Answer a query; REFUSED, and the error is added to `failures`, if the machine fails on it."""
-    return answer_queries(machine, (query,), revision, failures)[0]
+    answers = AnswerColumn()
+    answer_queries(machine, (query,), revision, failures, answers)
+    return answers[0]
 
 
 def answer_queries(
-    machine: StateMachine, queries: Sequence[bytes], revision: int, failures: list[Exception]
-) -> list[Answer]:
-    """Answer queries in order, each as `answer_query` does."""
-    ok, query = AnswerStatus.OK, machine.query
-    answers: list[Answer] = []
+    machine: StateMachine, queries: Sequence[bytes], revision: int, failures: list[Exception], answers: AnswerColumn
+) -> None:
+    """Answer queries in order, each as `answer_query` does; their answers are added to `answers`."""
+    query, first = machine.query, len(answers)
+    found: list[bytes] = []
+    refused: list[int] = []
     for text in queries:
         try:
-            found = query(text, revision)
-            answers.append(Answer(ok, revision, found if type(found) is bytes else _checked(found, "query")))
+            result = query(text, revision)
+            found.append(result if type(result) is bytes else _checked(result, "query"))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the machine's
             failures.append(error)
-            answers.append(Answer(AnswerStatus.REFUSED, revision, _reason(error)))
-    return answers
+            refused.append(first + len(found))
+            found.append(_reason(error))
+    answers.add_all(revision, found)
+    for place in refused:
+        answers.replace(place, Answer(AnswerStatus.REFUSED, revision, answers.payloads[place]))
 
 
 def _checked(answer: bytes, method: str) -> bytes:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from rsm_spark.core.answer_column import AnswerColumn
 from rsm_spark.core.commands import (
     Answer,
     AnswerStatus,
@@ -55,7 +56,7 @@ class Submission:
     def __init__(self, requests: Sequence[Request], ticket: Any, owner: str = "") -> None:
         self.requests = requests
         self.owner = owner
-        self.answers: list[Answer] = []
+        self.answers = AnswerColumn()
         self.confirmed = 0
         self.ticket = ticket
         self.is_reading = type(requests) is QueryColumn or (
@@ -69,7 +70,7 @@ class Submission:
         """Number of requests that have been decided."""
         return len(self.answers)
 
-    def give_up(self, revision: int, *, applied_never: bool) -> list[Answer]:
+    def give_up(self, revision: int, *, applied_never: bool) -> AnswerColumn:
         """Answer all that has no final answer: this replica will not.
 
         Args:
@@ -81,7 +82,7 @@ class Submission:
         unknown = denied if applied_never else Answer(AnswerStatus.OUTCOME_UNKNOWN, revision, b"")
         decided = len(self.answers)
         for index in range(self.confirmed, decided):
-            self.answers[index] = denied if isinstance(self.requests[index], Query | ReadIndex) else unknown
+            self.answers.replace(index, denied if isinstance(self.requests[index], Query | ReadIndex) else unknown)
         self.answers.extend([denied] * (len(self.requests) - decided))
         return self.answers
 

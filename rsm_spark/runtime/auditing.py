@@ -36,7 +36,7 @@ class AuditedReplica(Protocol):
         """Advertised address of the leader, as far as known."""
         ...
 
-    def submit(self, requests: Sequence[Request]) -> asyncio.Future[list[Answer]]:
+    def submit(self, requests: Sequence[Request]) -> asyncio.Future[Sequence[Answer]]:
         """Queue requests; one future of all their answers."""
         ...
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ledger.client.client import LedgerClient
@@ -262,7 +262,7 @@ def subscribe(listeners: list[Callable[[Any], None]], listener: Callable[[Any], 
     return _unsubscribe
 
 
-def resolve(ticket: asyncio.Future[list[Answer]], answers: list[Answer]) -> None:
+def resolve(ticket: asyncio.Future[Sequence[Answer]], answers: Sequence[Answer]) -> None:
     """Answer a submission, unless its client has gone."""
     if not ticket.done():
         ticket.set_result(answers)

@@ -22,7 +22,7 @@ import asyncio
 from collections.abc import Callable
 from enum import Enum
 
-from rsm_spark.core.commands import Answer, AnswerStatus, Query, QueryColumn, ReadIndex
+from rsm_spark.core.commands import Query, QueryColumn, ReadIndex
 from rsm_spark.core.replies import answer_queries, answer_query
 from rsm_spark.core.submissions import RequestQueue
 from rsm_spark.runtime.context import ReplicaContext, resolve
@@ -105,14 +105,14 @@ class ReadChecks:
             left = submission.requests[submission.decided :]
             count += len(left)
             if type(left) is QueryColumn:
-                submission.answers += answer_queries(machine, left.payloads, revision, failures)
+                answer_queries(machine, left.payloads, revision, failures, submission.answers)
             else:
                 for request in left:
                     if type(request) is Query:
                         submission.answers.append(answer_query(machine, request.payload, revision, failures))
                     else:
                         assert type(request) is ReadIndex
-                        submission.answers.append(Answer(AnswerStatus.OK, revision, b""))
+                        submission.answers.add(revision, b"")
             submission.confirmed = submission.decided
             resolve(submission.ticket, submission.answers)
         if self._is_by_lease:

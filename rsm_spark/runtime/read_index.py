@@ -35,7 +35,7 @@ class IndexedRead(NamedTuple):
     """Reads of one message, their answers, whose they are, and how fresh: INDEXED or BOUNDED."""
 
     requests: Sequence[Request]
-    future: asyncio.Future[list[Answer]]
+    future: asyncio.Future[Sequence[Answer]]
     owner: str
     freshness: Freshness = INDEXED
 

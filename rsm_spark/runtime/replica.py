@@ -381,7 +381,7 @@ class Replica:
 
     def submit(
         self, requests: Sequence[Request], *, freshness: Freshness = LINEARIZABLE, owner: str = ""
-    ) -> asyncio.Future[list[Answer]]:
+    ) -> asyncio.Future[Sequence[Answer]]:
         """Take requests and return one future of their answers, in order. Never raises for what a replica may be.
 
         Args:
@@ -395,7 +395,7 @@ class Replica:
         """
         return self._serving.submit(requests, freshness, owner)
 
-    def report(self, report: Report) -> asyncio.Future[list[Answer]]:
+    def report(self, report: Report) -> asyncio.Future[Sequence[Answer]]:
         """Tell the leader what was found of a snapshot or of a state; answered as `submit` answers."""
         return self.submit([report])
 

@@ -13,6 +13,7 @@ import heapq
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rsm_spark.core.answer_column import AnswerColumn
 from rsm_spark.core.commands import Answer, AnswerStatus, Query, QueryColumn, Request
 from rsm_spark.core.freshness import Freshness, LeaderClock, LoggedTimeGauge, ReadKind, ReadVerdict, judge_read
 from rsm_spark.core.replies import answer_queries, answer_query
@@ -35,7 +36,7 @@ class _WaitingRead(NamedTuple):
     min_revision: int
     number: int
     requests: Sequence[Request]
-    future: asyncio.Future[list[Answer]]
+    future: asyncio.Future[Sequence[Answer]]
     due_s: float
     is_indexed: bool
 
@@ -79,9 +80,9 @@ class Serving:
 
     def submit(
         self, requests: Sequence[Request], freshness: Freshness, owner: str = ""
-    ) -> asyncio.Future[list[Answer]]:
+    ) -> asyncio.Future[Sequence[Answer]]:
         """Return one future of the answers, in order; see `Replica.submit`."""
-        future: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
         driver = self.driver
         leads = driver is not None and driver.accepts
         if not requests:
@@ -111,7 +112,9 @@ class Serving:
             return True
         return self._context.state_is_confirmed and _are_queries(requests)
 
-    def _read(self, requests: Sequence[Request], freshness: Freshness, future: asyncio.Future[list[Answer]]) -> None:
+    def _read(
+        self, requests: Sequence[Request], freshness: Freshness, future: asyncio.Future[Sequence[Answer]]
+    ) -> None:
         context = self._context
         if not self._can_be_read():
             resolve(future, self._refused(AnswerStatus.NOT_READY, requests))
@@ -134,7 +137,7 @@ class Serving:
 
     # ---- reads that the leader's word helps, without leading
 
-    def _read_indexed(self, requests: Sequence[Request], future: asyncio.Future[list[Answer]], owner: str) -> None:
+    def _read_indexed(self, requests: Sequence[Request], future: asyncio.Future[Sequence[Answer]], owner: str) -> None:
         if not _are_queries(requests):
             future.set_result(self._refused(AnswerStatus.NOT_LEADER, requests))
         elif not self._context.has_state:
@@ -179,19 +182,20 @@ class Serving:
     def _is_full(self, request_count: int) -> bool:
         return request_count > self._context.settings.queue_requests_max
 
-    def _answers(self, requests: Sequence[Request]) -> list[Answer]:
+    def _answers(self, requests: Sequence[Request]) -> AnswerColumn:
         """Answer queries from the state; what is none needs the leader."""
         context = self._context
         revision, machine = context.tip.revision, context.machine
         denied = Answer(AnswerStatus.NOT_LEADER, revision, b"")
         failures: list[Exception] = []
+        answers = AnswerColumn()
         if type(requests) is QueryColumn:
-            answers = answer_queries(machine, requests.payloads, revision, failures)
+            answer_queries(machine, requests.payloads, revision, failures, answers)
         else:
-            answers = [
+            answers.extend(
                 answer_query(machine, request.payload, revision, failures) if type(request) is Query else denied
                 for request in requests
-            ]
+            )
         if failures:
             context.machine_failed(failures)
         return answers
@@ -210,7 +214,7 @@ class Serving:
         self,
         requests: Sequence[Request],
         min_revision: int,
-        future: asyncio.Future[list[Answer]],
+        future: asyncio.Future[Sequence[Answer]],
         *,
         is_indexed: bool = False,
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from rsm_spark.core.commands import Answer, Report
 from rsm_spark.runtime.context import ReplicaContext
@@ -26,7 +26,7 @@ class SnapshotService:
 
     """
 
-    def __init__(self, context: ReplicaContext, report: Callable[[Report], Awaitable[list[Answer]]]) -> None:
+    def __init__(self, context: ReplicaContext, report: Callable[[Report], Awaitable[Sequence[Answer]]]) -> None:
         self._context = context
         self._tasks: list[asyncio.Task[None]] = []
         self.snapshotter = Snapshotter(context)

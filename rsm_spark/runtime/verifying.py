@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from ledger.errors import LedgerError
 from rsm_spark.core.commands import Answer, AnswerStatus, Report, ReportVerified, ReportWithdrawn
@@ -46,7 +46,7 @@ class Verifier:
     def __init__(
         self,
         context: ReplicaContext,
-        report_here: Callable[[Report], Awaitable[list[Answer]]],
+        report_here: Callable[[Report], Awaitable[Sequence[Answer]]],
         protect: Callable[[], None],
         hold: Callable[[int], None],
     ) -> None:

@@ -85,7 +85,7 @@ class SqlReads:
 
     def submit(
         self, requests: Sequence[Request], *, freshness: Freshness = LINEARIZABLE, owner: str = ""
-    ) -> asyncio.Future[list[Answer]]:
+    ) -> asyncio.Future[Sequence[Answer]]:
         """Take requests and return one future of their answers, in order; see `Replica.submit`.
 
         What a caller with some tables alone has sent over a guarded port is done within its rights, and what another
@@ -101,7 +101,7 @@ class SqlReads:
         asked = [_EMPTY if type(requests[place]) is Query else requests[place] for place in places]
         confirmed = self._replica.submit(asked, freshness=freshness, owner=owner) if asked else None
         loop = asyncio.get_running_loop()
-        answered: asyncio.Future[list[Answer]] = loop.create_future()
+        answered: asyncio.Future[Sequence[Answer]] = loop.create_future()
         asker = SystemAsker(owner, principal is not None and sees_all(principal))
         task = loop.create_task(self._answer_all(requests, places, confirmed, freshness, asker, answered))
         self._tasks.add(task)
@@ -212,10 +212,10 @@ class SqlReads:
         self,
         requests: Sequence[Request],
         places: Sequence[int],
-        confirmed: asyncio.Future[list[Answer]] | None,
+        confirmed: asyncio.Future[Sequence[Answer]] | None,
         freshness: Freshness,
         asker: SystemAsker,
-        answered: asyncio.Future[list[Answer]],
+        answered: asyncio.Future[Sequence[Answer]],
     ) -> None:
         answers: list[Answer] = [_NONE] * len(requests)
         steps = [place for place in range(len(requests)) if _is_of_transaction(requests[place])]

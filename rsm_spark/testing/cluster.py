@@ -205,7 +205,7 @@ class ReplicaCluster:
 
     async def call(
         self, name: str, requests: Sequence[Request], timeout_s: float, freshness: Freshness = LINEARIZABLE
-    ) -> list[Answer]:
+    ) -> Sequence[Answer]:
         """Send one message to a replica, as over a network; request or answer may be late or lost.
 
         Raises:
@@ -217,7 +217,7 @@ class ReplicaCluster:
         host, replica = self.simulation.hosts[name], self.replicas.get(name)
         if replica is None or not host.is_up:
             raise UnreachableError(name)
-        answered: asyncio.Future[list[Answer]] = loop.create_future()
+        answered: asyncio.Future[Sequence[Answer]] = loop.create_future()
 
         async def _serve() -> None:
             answers = await replica.submit(as_received(requests), freshness=freshness)
@@ -238,6 +238,6 @@ async def _run_inline(work: Callable[[], Any]) -> Any:
     return work()
 
 
-def _deliver(answered: asyncio.Future[list[Answer]], answers: list[Answer]) -> None:
+def _deliver(answered: asyncio.Future[Sequence[Answer]], answers: Sequence[Answer]) -> None:
     if not answered.done():
         answered.set_result(answers)

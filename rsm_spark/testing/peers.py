@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rsm_spark.core.commands import Answer, Report
@@ -105,5 +105,5 @@ class SimPeers:
             raise ConnectionLostError(f"replica {name} does not answer") from None
 
 
-async def _answer(future: asyncio.Future[list[Answer]]) -> list[Answer]:
+async def _answer(future: asyncio.Future[Sequence[Answer]]) -> Sequence[Answer]:
     return await future

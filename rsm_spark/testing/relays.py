@@ -24,7 +24,7 @@ class _SimClientEnd:
 
     def __init__(self, requests: Sequence[Request]) -> None:
         self._requests: Sequence[Request] | None = requests
-        self.answers: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+        self.answers: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
 
     async def read(self) -> Any:
         if self._requests is None:
@@ -88,7 +88,7 @@ class _SimLeaderEnd:
 
 async def call_by(
     cluster: ReplicaCluster, name: str, requests: Sequence[Request], timeout_s: float, rng: Any
-) -> list[Answer]:
+) -> Sequence[Answer]:
     """Send one message to a replica, which passes it on to the one that leads, as far as it knows.
 
     Args:

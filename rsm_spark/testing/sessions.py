@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from collections.abc import Sequence
 
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query, Request
 from rsm_spark.core.freshness import CLOCK_ASKED_S_MAX, END_KNOWN_MS, STALE, Freshness, ReadKind, at_least, bounded
@@ -79,7 +80,7 @@ class SessionClient:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    async def _ask(self, requests: list[Request]) -> list[Answer] | None:
+    async def _ask(self, requests: list[Request]) -> Sequence[Answer] | None:
         """Send once to whom it believes to lead; None if there was no answer."""
         try:
             answers = await self._cluster.call(self._target, requests, self._rng.choice((0.3, 1.0, 5.0)))
@@ -204,7 +205,7 @@ class SessionClient:
             pending = self._take(pending, answers, floors)
         self._answered_up_to = self._sequence
 
-    def _take(self, pending: list[_Pending], answers: list[Answer], floors: dict[str, int]) -> list[_Pending]:
+    def _take(self, pending: list[_Pending], answers: Sequence[Answer], floors: dict[str, int]) -> list[_Pending]:
         """Note the final answers; return what has to be sent again."""
         again: list[_Pending] = []
         for one, answer in zip(pending, answers, strict=True):

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from rsm_spark.core.answer_column import AnswerColumn
 from rsm_spark.core.commands import Answer, Command, CommandColumn, OpenSession, Query, QueryColumn, Request
 from rsm_spark.core.freshness import INDEXED, LINEARIZABLE, STALE, Freshness, ReadKind
-from rsm_spark.core.operation import Message
+from rsm_spark.core.operation import Message, payloads_of, sequences_of
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.transport import store_pb2
 from rsm_spark.transport.parsing import parsed
@@ -188,33 +189,43 @@ def encode_answers(message_id: int, answers: Sequence[Answer], leader_address: s
     return [_encode_piece(message_id, piece, leader_address, more=index < last) for index, piece in enumerate(pieces)]
 
 
-def cut_answers(answers: Sequence[Answer]) -> list[Sequence[Answer]]:
+def cut_answers(answers: Sequence[Answer]) -> list[AnswerColumn]:
     """Return the answers to one message in pieces that are messages' worth: nearly always one."""
-    if sum([len(answer.payload) for answer in answers]) <= ANSWERS_BYTES_MAX:
-        return [answers]
-    pieces: list[Sequence[Answer]] = []
+    column = AnswerColumn.of(answers)
+    if sum(map(len, column.payloads)) <= ANSWERS_BYTES_MAX:
+        return [column]
+    pieces: list[AnswerColumn] = []
     first = 0
     held = 0
-    for index, answer in enumerate(answers):
-        held += len(answer.payload)
+    for index, payload in enumerate(column.payloads):
+        held += len(payload)
         if held > ANSWERS_BYTES_MAX and index > first:
-            pieces.append(answers[first:index])
-            first, held = index, len(answer.payload)
-    pieces.append(answers[first:] if first else answers)
+            pieces.append(column[first:index])
+            first, held = index, len(payload)
+    pieces.append(column[first:] if first else column)
     return pieces
 
 
-def _encode_piece(message_id: int, answers: Sequence[Answer], leader_address: str | None, *, more: bool) -> bytes:
-    statuses = [int(answer.status) for answer in answers]
-    is_refused = any(statuses)
-    message = store_pb2.Answers(
-        message_id=message_id,
-        revisions=[answer.revision for answer in answers],
-        payloads=[answer.payload for answer in answers],
-        more=more,
+def received_answers(message_id: int, answers: Sequence[Answer], leader_address: str | None = None) -> ReceivedAnswers:
+    """Return a replica's answers to one message as its client gets them, where nothing lies between the two."""
+    column = AnswerColumn.of(answers)
+    is_refused = not column.is_all_ok
+    return ReceivedAnswers(
+        message_id,
+        list(column.statuses) if is_refused else [],
+        column.revisions,
+        column.payloads,
+        (leader_address or "") if is_refused else "",
+        more=False,
     )
-    if is_refused:
-        message.statuses.extend(statuses)  # type: ignore[arg-type]  # the stub wants the generated enum
+
+
+def _encode_piece(message_id: int, answers: AnswerColumn, leader_address: str | None, *, more: bool) -> bytes:
+    message = store_pb2.Answers(
+        message_id=message_id, revisions=answers.revisions, payloads=answers.payloads, more=more
+    )
+    if not answers.is_all_ok:
+        message.statuses.extend(map(int, answers.statuses))  # type: ignore[arg-type]  # the stub wants the generated enum
         message.leader_address = leader_address or ""
     return message.SerializeToString()
 
@@ -228,9 +239,9 @@ def encode_message(message: Message, log: str, message_id: int | None = None) ->
         session=message.session if message.commands or message.opens_session else b"",
         open_session=message.opens_session,
         answered_up_to=message.answered_up_to,
-        sequences=[operation.sequence for operation in message.commands],
-        commands=[operation.payload for operation in message.commands],
-        queries=[operation.payload for operation in message.queries],
+        sequences=sequences_of(message.commands),
+        commands=payloads_of(message.commands),
+        queries=payloads_of(message.queries),
         read=int(freshness.kind),  # type: ignore[arg-type]  # the stub wants the generated enum
         min_revision=freshness.min_revision,
         max_lag_ms=freshness.max_lag_ms,

@@ -14,9 +14,9 @@ import functools
 from collections.abc import Callable, Sequence
 
 from rsm_spark.core.commands import Answer
-from rsm_spark.core.operation import Message
+from rsm_spark.core.operation import Message, payloads_of, sequences_of
 from rsm_spark.errors import ConnectionLostError
-from rsm_spark.transport.codec import ReceivedAnswers, ReceivedRequests, received_requests
+from rsm_spark.transport.codec import ReceivedRequests, received_answers, received_requests
 from rsm_spark.transport.reach import Reach
 from rsm_spark.transport.replica_stream import ReplicaStreamUser
 from rsm_spark.transport.request_admission import RequestAdmission
@@ -151,14 +151,14 @@ class NearStream:
             self._in_work += 1
             future.add_done_callback(functools.partial(self._on_answered, message.message_id))
 
-    def _on_answered(self, message_id: int, future: asyncio.Future[list[Answer]]) -> None:
+    def _on_answered(self, message_id: int, future: asyncio.Future[Sequence[Answer]]) -> None:
         self._in_work -= 1
         if self._user is None:
             return
         if future.cancelled():
             self._lose("it gave a message up")
             return
-        self._user.on_answers(_answers(message_id, future.result(), self._intake.leader_address))
+        self._user.on_answers(received_answers(message_id, future.result(), self._intake.leader_address))
         self._end_if_drained()
 
     def _end_if_drained(self) -> None:
@@ -177,23 +177,10 @@ def _received(message: Message, log: str) -> ReceivedRequests:
         message.message_id,
         log,
         message.session,
-        [operation.sequence for operation in message.commands],
-        [operation.payload for operation in message.commands],
-        [operation.payload for operation in message.queries],
+        sequences_of(message.commands),
+        payloads_of(message.commands),
+        payloads_of(message.queries),
         opens_session=message.opens_session,
         answered_up_to=message.answered_up_to,
         freshness=message.freshness,
-    )
-
-
-def _answers(message_id: int, answers: Sequence[Answer], leader_address: str | None) -> ReceivedAnswers:
-    statuses: list[int] = [answer.status for answer in answers]
-    is_refused = any(statuses)
-    return ReceivedAnswers(
-        message_id,
-        statuses if is_refused else [],
-        [answer.revision for answer in answers],
-        [answer.payload for answer in answers],
-        (leader_address or "") if is_refused else "",
-        more=False,
     )

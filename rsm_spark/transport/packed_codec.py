@@ -12,8 +12,9 @@ from typing import Annotated, Final
 
 import msgspec
 
+from rsm_spark.core.answer_column import AnswerColumn
 from rsm_spark.core.commands import Answer
-from rsm_spark.core.operation import Message
+from rsm_spark.core.operation import Message, payloads_of, sequences_of
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.transport.codec import (
     ExchangeCodec,
@@ -77,9 +78,9 @@ def _encode_requests(message: Message, log: str, message_id: int) -> bytes:
             message.session if has_session else b"",
             message.opens_session,
             message.answered_up_to,
-            [operation.sequence for operation in message.commands],
-            [operation.payload for operation in message.commands],
-            [operation.payload for operation in message.queries],
+            sequences_of(message.commands),
+            payloads_of(message.commands),
+            payloads_of(message.queries),
             int(freshness.kind),
             freshness.min_revision,
             freshness.max_lag_ms,
@@ -126,15 +127,14 @@ def _encode_answers(message_id: int, answers: Sequence[Answer], leader_address: 
     return [_encode_piece(message_id, piece, leader_address, more=index < last) for index, piece in enumerate(pieces)]
 
 
-def _encode_piece(message_id: int, answers: Sequence[Answer], leader_address: str | None, *, more: bool) -> bytes:
-    statuses: list[int] = [answer.status for answer in answers]
-    is_refused = any(statuses)
+def _encode_piece(message_id: int, answers: AnswerColumn, leader_address: str | None, *, more: bool) -> bytes:
+    is_refused = not answers.is_all_ok
     return _ENCODER.encode(
         PackedAnswers(
             message_id,
-            [answer.revision for answer in answers],
-            [answer.payload for answer in answers],
-            statuses if is_refused else [],
+            answers.revisions,
+            answers.payloads,
+            list(answers.statuses) if is_refused else [],
             (leader_address or "") if is_refused else "",
             more,
         )

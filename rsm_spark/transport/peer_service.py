@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from io import BufferedReader
 from typing import Any, NoReturn, TypeVar
 
@@ -54,7 +54,7 @@ class PeerService:
         log: str,
         replica_id: str,
         snapshots: LocalSnapshots,
-        report: Callable[[Report], Awaitable[list[Answer]]],
+        report: Callable[[Report], Awaitable[Sequence[Answer]]],
         read_index: Callable[[], Awaitable[LogIndex]],
         *,
         domain: str = "",

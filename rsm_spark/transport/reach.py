@@ -104,7 +104,9 @@ _UNLOGGED = frozenset({AnswerStatus.NOT_LEADER, AnswerStatus.OUTCOME_UNKNOWN})
 class Submitter(Protocol):
     """Taker of requests: a replica."""
 
-    def submit(self, requests: Sequence[Request], *, freshness: Freshness, owner: str) -> asyncio.Future[list[Answer]]:
+    def submit(
+        self, requests: Sequence[Request], *, freshness: Freshness, owner: str
+    ) -> asyncio.Future[Sequence[Answer]]:
         """Queue requests; one future of all their answers."""
         ...
 
@@ -189,7 +191,7 @@ class Reach:
         self._can_write = principal.role is not Role.CLIENT or principal.access is ClientAccess.WRITE
         self._can_write = self._can_write and may(principal, Right.STATE_WRITE)
 
-    def submit(self, backend: Submitter, received: ReceivedRequests, owner: str) -> asyncio.Future[list[Answer]]:
+    def submit(self, backend: Submitter, received: ReceivedRequests, owner: str) -> asyncio.Future[Sequence[Answer]]:
         """Give a message to a replica, as far as it may go; return the future of its answers."""
         sent: list[Request] = []
         faults: dict[int, str] = {}
@@ -217,7 +219,7 @@ class Reach:
             sent.append(request)
         if faults:
             self._on_refused(next(iter(faults.values())))
-        merged: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+        merged: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
 
         def merge(answers: Sequence[Answer]) -> None:
             if merged.done():

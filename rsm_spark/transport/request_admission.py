@@ -29,7 +29,7 @@ class Backend(Protocol):
 
     def submit(
         self, requests: Sequence[Request], *, freshness: Freshness = LINEARIZABLE, owner: str = ""
-    ) -> asyncio.Future[list[Answer]]:
+    ) -> asyncio.Future[Sequence[Answer]]:
         """Queue requests; one future of all their answers."""
         ...
 
@@ -70,7 +70,7 @@ class RequestAdmission:
 
     def submit(
         self, received: ReceivedRequests, reach: Reach | None = None, owner: str = ""
-    ) -> asyncio.Future[list[Answer]]:
+    ) -> asyncio.Future[Sequence[Answer]]:
         """Give a message to the replica; return the future of its answers.
 
         Args:
@@ -91,7 +91,7 @@ class RequestAdmission:
         if (self.bytes_in_work and self.bytes_in_work + size > WORK_BYTES_MAX) or (
             own and own + size > WORK_BYTES_MAX // 2
         ):
-            refused: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+            refused: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
             refused.set_result([Answer(AnswerStatus.OVERLOADED, 0, b"")] * len(received.requests))
             return refused
         self.bytes_in_work += size
@@ -103,7 +103,7 @@ class RequestAdmission:
         future.add_done_callback(functools.partial(self._on_done, owner, size))
         return future
 
-    def _on_done(self, owner: str, size: int, _future: asyncio.Future[list[Answer]]) -> None:
+    def _on_done(self, owner: str, size: int, _future: asyncio.Future[Sequence[Answer]]) -> None:
         self.bytes_in_work -= size
         left = self._bytes_of.get(owner, 0) - size
         if left:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import grpc.aio
@@ -45,7 +46,7 @@ class RequestStream:
         self._owner = owner
         self._intake = intake
         self._loop = asyncio.get_running_loop()
-        self._answered: list[tuple[int, list[Answer]]] = []
+        self._answered: list[tuple[int, Sequence[Answer]]] = []
         self._in_work = 0
         self._unsent = 0  # Messages whose answers are being written.
         self._has_ended = False
@@ -110,7 +111,7 @@ class RequestStream:
             self._has_ended = True
             self._wake_up()
 
-    def _on_answered(self, message_id: int, future: asyncio.Future[list[Answer]]) -> None:
+    def _on_answered(self, message_id: int, future: asyncio.Future[Sequence[Answer]]) -> None:
         self._in_work -= 1
         if future.cancelled():
             self._make_room()

@@ -18,7 +18,7 @@ from typing import Any
 import uvloop
 
 from rsm_spark.core.commands import Answer, AnswerStatus
-from rsm_spark.core.operation import Message
+from rsm_spark.core.operation import Message, count_of
 from rsm_spark.map import messages as m
 from rsm_spark.map.client.client import MapClient
 from rsm_spark.transport.packed_codec import PACKED_EXCHANGE
@@ -93,8 +93,8 @@ class _Exchange:
 
 
 def _answers(message: Message) -> list[bytes]:
-    written = message.opens_session + len(message.commands)
-    answers = [_WRITTEN] * written + [_FOUND] * len(message.queries)
+    written = message.opens_session + count_of(message.commands)
+    answers = [_WRITTEN] * written + [_FOUND] * count_of(message.queries)
     return PACKED_EXCHANGE.encode_answers(message.message_id, answers, None)
 
 

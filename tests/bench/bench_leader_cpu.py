@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from rsm_spark.core.batching import Batch, BatchLimits, Composer
 from rsm_spark.core.machine import encode_description
-from rsm_spark.core.operation import Message, Operation
+from rsm_spark.core.operation import Message, Operation, Sent
 from rsm_spark.core.records import KernelRecord
 from rsm_spark.core.state import ReplicatedState
 from rsm_spark.core.submissions import RequestQueue, Submission
@@ -47,7 +47,7 @@ class _Client:
 
     def puts(self, count: int) -> bytes:
         answered = self._sequence
-        commands: list[Operation] = []
+        commands: list[Sent] = []
         for _ in range(count):
             self._sequence += 1
             self._next = (self._next + 1) % len(KEYS)

@@ -4,8 +4,10 @@
 linearizable. Clients, replicas, bookies and ZooKeeper share this machine's cores; `map_gets_16_cpu_us` is what all of
 them use by operation, `…_cpu_us_leader` the leader alone. Beside it, in turn within each round, etcd under the same
 load by its own client in Go, if `go` is there and can build it (its CPU is that of its servers: `…_cpu_us_servers`);
-else the last two columns are null. A failover is the time from the SIGKILL of the leader to the first acknowledgement
-of a put begun afterwards; our replicas' session is 2 s, etcd's election time-out its default, 1 s.
+else the last two columns are null. `map_puts_unary_16` are single calls by gRPC's client in Python, a channel for each
+caller; `map_puts_unary_go_16` the same by gRPC's client in Go over eight channels, as etcd's load is made. A failover
+is the time from the SIGKILL of the leader to the first acknowledgement of a put begun afterwards; our replicas' session
+is 2 s, etcd's election time-out its default, 1 s.
 
 RSM_BENCH_ROUNDS, RSM_BENCH_SECONDS (of each load), RSM_BENCH_KILLS, RSM_BENCH_BOOT_KEYS (0 = no boots) change sizes;
 RSM_BENCH_ONLY=puts,gets,unary,failover,boot names parts. RSM_STORE__TRANSPORT=grpc takes clients off the framed port;
@@ -43,6 +45,7 @@ from tests.bench.store_load import (
     put,
     start_replica,
 )
+from tests.bench.unary_caller import UnaryCaller
 
 ROUND_COUNT = int(os.environ.get("RSM_BENCH_ROUNDS", "3"))
 SECONDS = float(os.environ.get("RSM_BENCH_SECONDS", "5"))
@@ -58,10 +61,13 @@ NAMES = ("r1", "r2", "r3")
 class Bench:
     """Figures of all rounds, by name: ours and the peer's."""
 
-    def __init__(self, cluster: DevCluster, folder: Path, etcd: EtcdPeer | None) -> None:
+    def __init__(
+        self, cluster: DevCluster, folder: Path, etcd: EtcdPeer | None, caller: UnaryCaller | None = None
+    ) -> None:
         self._cluster = cluster
         self._folder = folder
         self._etcd = etcd
+        self._caller = caller
         self._replicas: dict[str, Child] = {}
         self._ours: dict[str, list[float]] = defaultdict(list)
         self._peers: dict[str, list[float]] = defaultdict(list)
@@ -101,6 +107,12 @@ class Bench:
             meter = await self._meter()
             load = await measure_unary(uri, UNARY_LEVEL, seconds=SECONDS)
             self._note(self._ours, f"map_puts_unary_{UNARY_LEVEL}", load, meter)
+        if "unary" in PARTS and self._caller is not None:
+            await self._settle()
+            address = await leader_address(uri)
+            meter = await self._meter(with_client=False)
+            load, client_s = await self._caller.measure(address, UNARY_LEVEL, seconds=SECONDS)
+            self._note(self._ours, f"map_puts_unary_go_{UNARY_LEVEL}", load, meter, client_s=client_s)
 
     async def _peer_round(self) -> None:
         if self._etcd is None or not {"puts", "gets", "unary"} & set(PARTS):
@@ -113,18 +125,22 @@ class Bench:
                     meter = CpuMeter({"servers": self._etcd.pids})
                     said = await asyncio.to_thread(self._etcd.load, part[:-1], callers=level, seconds=SECONDS)
                     load = Load(said["per_s"], said["p50_ms"], said["p99_ms"])
-                    self._note(self._peers, f"map_{part}_{level}", load, meter)
+                    names = [f"map_{part}_{level}"]
                     if (part, level) == ("puts", UNARY_LEVEL):  # etcd's calls are unary.
-                        self._note(self._peers, f"map_puts_unary_{level}", load, meter)
+                        names += [f"map_puts_unary_{level}", f"map_puts_unary_go_{level}"]
+                    for name in names:
+                        self._note(self._peers, name, load, meter)
+                        used_us = said["cpu_s"] * 1e6 / (load.per_s * SECONDS)
+                        self._peers[f"{name}_cpu_us_client"].append(used_us)
 
-    async def _meter(self) -> CpuMeter:
+    async def _meter(self, *, with_client: bool = True) -> CpuMeter:
         """Count what each kind of process uses from now on."""
         address = await leader_address(self._cluster.metadata_uri)
         replicas = {child.said["address"]: child.pid for child in self._replicas.values()}
         named = self._cluster.pids()
         bookies = [pid for name, pid in named.items() if name.startswith("bookie")]
         return CpuMeter({
-            "client": [os.getpid()],
+            **({"client": [os.getpid()]} if with_client else {}),
             "leader": [replicas.pop(address)],
             "followers": list(replicas.values()),
             "bookies": bookies,
@@ -132,8 +148,14 @@ class Bench:
         })  # fmt: skip
 
     @staticmethod
-    def _note(figures: dict[str, list[float]], name: str, load: Load, meter: CpuMeter) -> None:
+    def _note(
+        figures: dict[str, list[float]], name: str, load: Load, meter: CpuMeter, *, client_s: float | None = None
+    ) -> None:
         meter.note(name, load.per_s * SECONDS, lambda name, us: figures[name].append(us))
+        if client_s is not None:  # Of callers in a process that has ended.
+            client_us = client_s * 1e6 / (load.per_s * SECONDS)
+            figures[f"{name}_cpu_us"][-1] += client_us
+            figures[f"{name}_cpu_us_client"].append(client_us)
         used = figures[f"{name}_cpu_us"][-1]
         say(f"  {name}: {load.per_s:,.0f}/s, p50 {load.p50_ms:.2f} ms, p99 {load.p99_ms:.2f} ms, CPU {used:,.0f} µs")
         figures[name].append(load.per_s)
@@ -201,10 +223,22 @@ def _build_peer(folder: Path) -> EtcdPeer | None:
         return None
 
 
+def _build_caller(folder: Path) -> UnaryCaller | None:
+    if "unary" not in PARTS:
+        return None
+    try:
+        return UnaryCaller(folder)
+    except PeerMissingError as error:
+        say(f"unary calls by gRPC's client in Go are not measured: {error}")
+        return None
+
+
 async def main() -> None:
     """Measure everything and print a line per figure."""
     with tempfile.TemporaryDirectory(prefix="rsm-bench-") as folder, DevCluster(Path(folder) / "cluster") as cluster:
-        bench = Bench(cluster, Path(folder), await asyncio.to_thread(_build_peer, Path(folder) / "etcd"))
+        etcd = await asyncio.to_thread(_build_peer, Path(folder) / "etcd")
+        caller = await asyncio.to_thread(_build_caller, Path(folder) / "unary")
+        bench = Bench(cluster, Path(folder), etcd, caller)
         try:
             if {"puts", "gets", "unary", "failover"} & set(PARTS):
                 await bench.start()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -36,7 +37,7 @@ def _tell(number: int, said: object) -> None:
     sys.stdout.flush()
 
 
-def _answered(number: int, done: asyncio.Future[list[Answer]]) -> None:
+def _answered(number: int, done: asyncio.Future[Sequence[Answer]]) -> None:
     answers = [[int(a.status), a.revision, unpack(a.payload) if a.payload else None] for a in done.result()]
     _tell(number, answers)
 

@@ -11,6 +11,7 @@ import pytest
 
 from ledger.errors import LedgerError
 from rsm_spark.core import leadership
+from rsm_spark.core.answer_column import AnswerColumn
 from rsm_spark.core.batching import Batch, Composer
 from rsm_spark.core.chain import ChainLedger, decode_chain
 from rsm_spark.core.chain_write import WriteVerdict
@@ -49,21 +50,22 @@ __all__ = [
     "deletes_its_own_ledger_when_the_chain_write_fails",
     "deletes_orphans_by_a_chain_from_before_its_claim",
     "does_not_recover_the_last_ledger",
-    "peek",
-    "takes_over_without_a_claim",
-    "takes_what_one_bookie_says",
-    "tells_readers_what_was_only_sent",
     "empty_entry_vouches_for_itself",
     "follower_applies_above_confirmed",
     "follower_takes_the_successor_for_the_end",
     "negative_reply_is_not_logged",
     "one_bookie_lags",
+    "peek",
     "proposes_again_before_the_end_is_known",
     "read_is_answered_at_once",
     "read_joins_the_batch_already_sent",
     "replies_are_forgotten_by_snapshots",
     "replies_before_confirmation",
     "state_is_not_rebuilt_after_a_deposition",
+    "takes_over_without_a_claim",
+    "takes_what_one_bookie_says",
+    "tells_readers_what_was_only_sent",
+    "what_is_given_up_stays_answered",
     "writes_entries_though_the_chain_write_failed",
     "writes_the_chain_from_a_fresh_version",
 ]
@@ -212,15 +214,25 @@ def follower_takes_the_successor_for_the_end(patch: pytest.MonkeyPatch) -> None:
 def negative_reply_is_not_logged(patch: pytest.MonkeyPatch) -> None:
     original = Composer._execute
 
-    def execute(self: Composer, session: bytes, sequence: int, answered_up_to: int, payload: bytes) -> Answer | None:
+    def execute(
+        self: Composer, session: bytes, sequence: int, answered_up_to: int, payload: bytes, answers: AnswerColumn
+    ) -> bool:
         verdict, _ = self.state.sessions.judge(session, sequence, answered_up_to)
         if verdict is SessionVerdict.EXECUTE:
             decision = self.state.machine.decide(payload, self.state.revision + 1, 0)
             if not decision.records:
-                return Answer(AnswerStatus.OK, self.state.revision, decision.reply)
-        return original(self, session, sequence, answered_up_to, payload)
+                answers.add(self.state.revision, decision.reply)
+                return True
+        return original(self, session, sequence, answered_up_to, payload, answers)
 
     patch.setattr(Composer, "_execute", execute)
+
+
+def what_is_given_up_stays_answered(patch: pytest.MonkeyPatch) -> None:
+    def replace(self: AnswerColumn, place: int, answer: Answer) -> None:
+        self.revisions[place] = answer.revision  # A column in which all went well has no statuses.
+
+    patch.setattr(AnswerColumn, "replace", replace)
 
 
 def read_joins_the_batch_already_sent(patch: pytest.MonkeyPatch) -> None:

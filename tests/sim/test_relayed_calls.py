@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -33,7 +33,7 @@ class _CutClient(SessionClient):
     _reached: str | None = None
     _until_s = 0.0
 
-    async def _ask(self, requests: list[Request]) -> list[Answer] | None:
+    async def _ask(self, requests: list[Request]) -> Sequence[Answer] | None:
         now_s, rng, cluster = self._now(), self._rng, self._cluster
         if now_s >= self._until_s:
             self._until_s = now_s + rng.uniform(0.5, 1.0) * _CUT_S

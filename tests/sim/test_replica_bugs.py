@@ -96,6 +96,7 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.empty_entry_vouches_for_itself: _Hunt(40, known=8),
     plants.follower_takes_the_successor_for_the_end: _Hunt(40, known=2),
     plants.negative_reply_is_not_logged: _Hunt(40),
+    plants.what_is_given_up_stays_answered: _Hunt(40),
     plants.read_joins_the_batch_already_sent: _Hunt(40),
     plants.read_is_answered_at_once: _Hunt(40),
     plants.state_is_not_rebuilt_after_a_deposition: _Hunt(40, known=1),

@@ -10,7 +10,7 @@ import logging
 import random
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rsm_spark.core.commands import Answer, AnswerStatus
@@ -32,7 +32,7 @@ _AS_DRAWN: Mapping[str, Any] = {}
 class _VersionClient(SessionClient):
     """A client that takes a refusal for an answer: the log's version cannot hold every decision."""
 
-    def _take(self, pending: list[_Pending], answers: list[Answer], floors: dict[str, int]) -> list[_Pending]:
+    def _take(self, pending: list[_Pending], answers: Sequence[Answer], floors: dict[str, int]) -> list[_Pending]:
         heard = zip(pending, answers, strict=True)
         taken = [(one, answer) for one, answer in heard if answer.status is not AnswerStatus.REFUSED]
         return super()._take([one for one, _ in taken], [answer for _, answer in taken], floors)

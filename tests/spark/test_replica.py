@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,7 @@ class Leader:
         self._ask([OpenSession(SESSION)])
 
     def _ask(self, requests: list[Command] | list[OpenSession]) -> None:
-        async def ask() -> list[Answer]:
+        async def ask() -> Sequence[Answer]:
             async with asyncio.timeout(60):
                 while True:
                     answers = await self.replica.submit(requests)

@@ -89,31 +89,39 @@ class MapCalls(ServiceCalls):
 
     async def _commands(self, commands: Iterable[m.MapCommand], timeout_s: float | None) -> list[m.MapReply]:
         payloads = [m.encode(command) for command in commands]
-        operations = await self._link.submit_many(payloads, self._limit_s(timeout_s), is_query=False)
-        return [self._reply(operation) for operation in operations]
+        column = await self._link.submit_many(payloads, self._limit_s(timeout_s), is_query=False)
+        return [_taken_reply(answer) for answer in self._link.answers_of(column)]
 
     async def _queries(
         self, queries: Iterable[m.MapQuery], timeout_s: float | None, read: Freshness | None
     ) -> list[m.MapResult]:
         payloads = [m.encode(query) for query in queries]
-        operations = await self._link.submit_many(payloads, self._limit_s(timeout_s), is_query=True, freshness=read)
-        return [self._result(operation) for operation in operations]
+        column = await self._link.submit_many(payloads, self._limit_s(timeout_s), is_query=True, freshness=read)
+        return [_taken_result(answer) for answer in self._link.answers_of(column)]
 
     def _reply(self, operation: Operation) -> m.MapReply:
         if operation.outcome is not Ending.ANSWERED:
             self._link.check(operation)
-        reply = m.decode_reply(operation.payload)
-        if type(reply) is m.MapRefused:
-            raise InvalidCommandError(reply.reason)
-        return reply
+        return _taken_reply(operation.payload)
 
     def _result(self, operation: Operation) -> m.MapResult:
         if operation.outcome is not Ending.ANSWERED:
             self._link.check(operation)
-        result = m.decode_result(operation.payload)
-        if type(result) is m.MapRefused:
-            raise InvalidCommandError(result.reason)
-        return result
+        return _taken_result(operation.payload)
+
+
+def _taken_reply(text: bytes) -> m.MapReply:
+    reply = m.decode_reply(text)
+    if type(reply) is m.MapRefused:
+        raise InvalidCommandError(reply.reason)
+    return reply
+
+
+def _taken_result(text: bytes) -> m.MapResult:
+    result = m.decode_result(text)
+    if type(result) is m.MapRefused:
+        raise InvalidCommandError(result.reason)
+    return result
 
 
 def checked_key(key: bytes) -> bytes:

@@ -140,6 +140,7 @@ func load(opts options) {
 		}
 	}
 	taken := make([][]time.Duration, opts.callers)
+	used := usedSeconds()
 	began := time.Now()
 	end := began.Add(time.Duration(opts.seconds * float64(time.Second)))
 	var group sync.WaitGroup
@@ -171,7 +172,17 @@ func load(opts options) {
 		"per_s":  float64(len(all)) / seconds,
 		"p50_ms": float64(all[len(all)/2].Microseconds()) / 1000,
 		"p99_ms": float64(all[len(all)*99/100].Microseconds()) / 1000,
+		"cpu_s":  usedSeconds() - used,
 	})
+}
+
+// usedSeconds returns the processor time that this process has used.
+func usedSeconds() float64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		fail(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()
 }
 
 // leader returns the index of the endpoint that leads.

@@ -26,7 +26,7 @@ class ReplicaDouble:
         self.role = ReplicaRole.LEADER
         self.leader_epoch = 1
         self.leader_address: str | None = "here:1"
-        self.submissions: list[tuple[Sequence[Request], asyncio.Future[list[Answer]]]] = []
+        self.submissions: list[tuple[Sequence[Request], asyncio.Future[Sequence[Answer]]]] = []
         self.log: dict[int, bytes] = {}
         self._context = None
         self._role: list[Callable[[ReplicaRole], None]] = []
@@ -38,8 +38,8 @@ class ReplicaDouble:
     def on_applied(self, listener: Callable[[int], None]) -> None:
         self._applied.append(listener)
 
-    def submit(self, requests: Sequence[Request]) -> asyncio.Future[list[Answer]]:
-        future: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+    def submit(self, requests: Sequence[Request]) -> asyncio.Future[Sequence[Answer]]:
+        future: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
         if self.role is not ReplicaRole.LEADER:
             future.set_result([Answer(AnswerStatus.NOT_LEADER, 0, b"")] * len(requests))
         elif isinstance(requests[0], OpenSession):

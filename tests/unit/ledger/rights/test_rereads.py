@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -118,8 +118,8 @@ class _Replica:
         self.statuses = list(statuses)
         self.logged: list[Request] = []
 
-    def submit(self, requests: list[Request]) -> asyncio.Future[list[Answer]]:
-        future: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+    def submit(self, requests: list[Request]) -> asyncio.Future[Sequence[Answer]]:
+        future: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
         self.logged += requests
         future.set_result([Answer(self.statuses.pop(0), 7, b"")])
         return future

@@ -83,13 +83,13 @@ class ReplicaDouble:
 
     def submit(
         self, requests: Sequence[Request], *, freshness: Freshness = LINEARIZABLE, owner: str = ""
-    ) -> asyncio.Future[list[Answer]]:
+    ) -> asyncio.Future[Sequence[Answer]]:
         self.owners.add(owner)
         self.submissions.append(list(requests))
         self.reads.append(freshness)
         answers = [self._answer(request, freshness) for request in requests]
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[Answer]] = loop.create_future()
+        future: asyncio.Future[Sequence[Answer]] = loop.create_future()
         if self.gate is None:
             loop.call_soon(self._settle, future, answers)
         else:
@@ -106,12 +106,14 @@ class ReplicaDouble:
             return Answer(AnswerStatus.NOT_LEADER, self.group.revision, b"")
         return self.group.execute(request)
 
-    async def _wait(self, future: asyncio.Future[list[Answer]], answers: list[Answer], gate: asyncio.Event) -> None:
+    async def _wait(
+        self, future: asyncio.Future[Sequence[Answer]], answers: Sequence[Answer], gate: asyncio.Event
+    ) -> None:
         await gate.wait()
         self._settle(future, answers)
 
     @staticmethod
-    def _settle(future: asyncio.Future[list[Answer]], answers: list[Answer]) -> None:
+    def _settle(future: asyncio.Future[Sequence[Answer]], answers: Sequence[Answer]) -> None:
         if not future.done():
             future.set_result(answers)
 

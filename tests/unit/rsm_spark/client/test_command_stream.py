@@ -1,5 +1,7 @@
 """The client's decisions, with no network: each command once, whatever breaks, and never a wrong "not applied"."""
 
+# Longer than 400 lines: what one client decides, move by move and by seeds, with the same stand-ins.
+
 from __future__ import annotations
 
 import random
@@ -9,7 +11,17 @@ import pytest
 
 from rsm_spark.client.command_stream import CommandStream
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query
-from rsm_spark.core.operation import Ending, Message, Operation, StreamLimits
+from rsm_spark.core.operation import (
+    Ending,
+    Message,
+    Operation,
+    OperationColumn,
+    StreamLimits,
+    count_of,
+    payloads_of,
+    sequences_of,
+    taken_apart,
+)
 from rsm_spark.map import messages as m
 from tests.unit.rsm_spark.client.replica_double import Group
 
@@ -40,7 +52,7 @@ def composed(client: CommandStream) -> Message:
 
 
 def answer(client: CommandStream, message: Message, status: AnswerStatus = AnswerStatus.OK) -> list[Operation]:
-    count = message.opens_session + len(message.commands) + len(message.queries)
+    count = message.opens_session + count_of(message.commands) + count_of(message.queries)
     ended = client.on_answers(message.message_id, [int(status)] * count, [1] * count, [b"r"] * count)
     client.validate()
     return ended
@@ -162,7 +174,7 @@ def test_an_expired_session_moves_what_never_ran_and_ends_what_may_have() -> Non
     answer(client, opening)
     moved = composed(client)
     assert [operation.sequence for operation in moved.commands] == [1]
-    assert moved.commands[0].ticket == 2
+    assert [one.ticket for one in taken_apart(moved.commands)] == [2]
 
 
 def test_too_large_is_final_and_the_next_goes_on() -> None:
@@ -190,7 +202,7 @@ def test_one_replica_that_does_not_lead_ends_a_command_at_once() -> None:
     client.submit(put(1))
     message = composed(client)
     answer(client, message, AnswerStatus.NOT_LEADER)
-    assert message.commands[0].outcome is Ending.NOT_LEADER
+    assert taken_apart(message.commands)[0].outcome is Ending.NOT_LEADER
 
 
 def test_one_replica_that_does_not_lead_ends_commands_before_they_are_sent() -> None:
@@ -225,8 +237,12 @@ class World:
         )
         self.now_s = 0.0
         self.network: list[Message] = []
+        self.count = 0
         self.operations: list[Operation] = []
         self.ended: list[Operation] = []
+        self.columns: list[OperationColumn] = []
+        self.ended_columns: list[OperationColumn] = []
+        self.said: dict[bytes, set[bytes]] = {}
 
     def step(self) -> None:
         choice = self.rng.random()
@@ -246,18 +262,37 @@ class World:
             if self.group.sessions.get(session) is not None:
                 self.group.sessions.expire(session, self.group.revision)
         else:
-            self.ended += self.client.expire(self.now_s)
+            self.end(self.client.expire(self.now_s))
         if self.client.refusal is not None and not self.client.is_in_flight:
-            self.ended += self.client.resume()
+            self.end(self.client.resume())
         self.client.validate()
 
     def submit(self) -> None:
-        number = len(self.operations)
         is_query = self.rng.random() < 0.2
-        payload = m.encode(m.Get(b"k")) if is_query else m.encode(m.Put(b"k%d" % number, b""))
-        operation = Operation(payload, self.now_s + self.rng.choice([1.0, 5.0, 50.0]), payload, is_query=is_query)
+        deadline_s = self.now_s + self.rng.choice([1.0, 5.0, 50.0])
+        if self.rng.random() < 0.3:
+            payloads = [self.payload(is_query=is_query) for _ in range(self.rng.randint(1, 9))]
+            column = OperationColumn(payloads, deadline_s, lambda: self.ended_columns.append(column), is_query=is_query)
+            self.columns.append(column)
+            self.client.submit_column(column)
+            return
+        payload = self.payload(is_query=is_query)
+        operation = Operation(payload, deadline_s, payload, is_query=is_query)
         self.operations.append(operation)
         self.client.submit(operation)
+
+    def payload(self, *, is_query: bool) -> bytes:
+        self.count += 1
+        key = b"k%d" % self.count
+        return m.encode(m.Get(key) if is_query else m.Put(key, b""))
+
+    def end(self, ended: list[Operation]) -> None:
+        """Tell those who wait."""
+        for operation in ended:
+            if isinstance(operation.ticket, OperationColumn):
+                operation.ticket.ended()
+            else:
+                self.ended.append(operation)
 
     def deliver(self) -> None:
         if not self.network:
@@ -270,23 +305,30 @@ class World:
             self.lose()  # Executed, and the answer was lost.
             return
         statuses = [int(answer.status) for answer in answers]
-        self.ended += self.client.on_answers(
-            message.message_id,
-            statuses if any(statuses) else [],
-            [answer.revision for answer in answers],
-            [answer.payload for answer in answers],
+        self.end(
+            self.client.on_answers(
+                message.message_id,
+                statuses if any(statuses) else [],
+                [answer.revision for answer in answers],
+                [answer.payload for answer in answers],
+            )
         )
 
     def execute(self, message: Message, refusal: AnswerStatus | None) -> list[Answer]:
         requests: list[OpenSession | Command | Query] = [OpenSession(message.session)] if message.opens_session else []
-        requests += [Command(message.session, o.sequence, message.answered_up_to, o.ticket) for o in message.commands]
-        requests += [Query(o.ticket) for o in message.queries]
+        numbered = zip(sequences_of(message.commands), payloads_of(message.commands), strict=True)
+        requests += [Command(message.session, sequence, message.answered_up_to, sent) for sequence, sent in numbered]
+        requests += map(Query, payloads_of(message.queries))
         if refusal is not None:
             return [Answer(refusal, 0, b"") for _ in requests]
-        return [
+        answers = [
             Answer(AnswerStatus.OUTCOME_UNKNOWN, 0, b"") if self.rng.random() < 0.03 else self.group.execute(request)
             for request in requests
         ]
+        for request, answer in zip(requests, answers, strict=True):
+            if not isinstance(request, OpenSession) and answer.status is AnswerStatus.OK:
+                self.said.setdefault(request.payload, set()).add(answer.payload)
+        return answers
 
     def lose(self) -> None:
         """Break the connection; part of what was on its way arrives first."""
@@ -303,14 +345,16 @@ class World:
             message = self.client.compose()
             if message is not None:
                 answers = self.execute(message, None)
-                self.ended += self.client.on_answers(
-                    message.message_id,
-                    [int(answer.status) for answer in answers],
-                    [answer.revision for answer in answers],
-                    [answer.payload for answer in answers],
+                self.end(
+                    self.client.on_answers(
+                        message.message_id,
+                        [int(answer.status) for answer in answers],
+                        [answer.revision for answer in answers],
+                        [answer.payload for answer in answers],
+                    )
                 )
             elif self.client.refusal is not None:
-                self.ended += self.client.resume()
+                self.end(self.client.resume())
             self.client.validate()
 
 
@@ -320,7 +364,7 @@ def test_every_command_is_applied_once_or_reported_as_it_was(seed: int) -> None:
     for _ in range(300):
         world.step()
     world.lose()
-    world.ended += world.client.resume()
+    world.end(world.client.resume())
     world.finish()
     assert not world.client.has_work, "an operation never ended"
     assert sorted(map(id, world.ended)) == sorted(map(id, world.operations)), "not ended exactly once"
@@ -328,11 +372,20 @@ def test_every_command_is_applied_once_or_reported_as_it_was(seed: int) -> None:
     for _, _, payload in world.group.executed:
         applied[payload] = applied.get(payload, 0) + 1
     assert set(applied.values()) <= {1}, "applied twice"
-    for operation in world.operations:
-        if not operation.is_query and operation.outcome is Ending.ANSWERED:
-            assert applied[operation.ticket] == 1, "answered, and not applied"
-        if not operation.is_query and operation.outcome is Ending.NEVER_APPLIED:
-            assert operation.ticket not in applied, "said not applied, and it was"
+    assert sorted(map(id, world.ended_columns)) == sorted(map(id, world.columns)), "not ended exactly once"
+    ends = [(one.is_query, one.outcome, one.ticket, one.payload) for one in world.operations]
+    for column in world.columns:
+        for place, payload in enumerate(column.payloads):
+            operation = column.operations.get(place)
+            outcome = Ending.ANSWERED if operation is None else operation.outcome
+            ends.append((column.is_query, outcome, payload, column.answers[place]))
+    for is_query, outcome, sent, said in ends:
+        if outcome is Ending.ANSWERED:
+            assert said in world.said[sent], "answered otherwise than the leader did"
+        if not is_query and outcome is Ending.ANSWERED:
+            assert applied[sent] == 1, "answered, and not applied"
+        if not is_query and outcome is Ending.NEVER_APPLIED:
+            assert sent not in applied, "said not applied, and it was"
 
 
 def test_what_was_certainly_not_applied_ends_when_its_replica_is_deposed_and_the_rest_is_asked_again() -> None:
@@ -346,24 +399,103 @@ def test_what_was_certainly_not_applied_ends_when_its_replica_is_deposed_and_the
     client.validate()
     assert client.resume() == []
     again = composed(client)
-    assert [one.ticket for one in again.commands] == [1, 2]
+    assert [one.ticket for one in taken_apart(again.commands)] == [1, 2]
     assert [one.outcome for one in answer(client, again)] == [Ending.ANSWERED] * 2
 
 
-def test_many_operations_are_queued_at_once_and_go_in_the_messages_of_their_kind() -> None:
+def column_of(ended: list[OperationColumn], *numbers: int, is_query: bool = False) -> OperationColumn:
+    payloads = [m.encode(m.Get(b"k%d" % number) if is_query else m.Put(b"k%d" % number, b"")) for number in numbers]
+    column = OperationColumn(payloads, 100.0, lambda: ended.append(column), is_query=is_query)
+    return column
+
+
+def test_a_column_travels_in_parts_with_what_else_waits_and_ends_when_its_last_part_is_answered() -> None:
     client = stream(StreamLimits(message_operations_max=3))
+    ended: list[OperationColumn] = []
+    column = column_of(ended, 2, 3, 4, 5)
+    queries = column_of(ended, 9, is_query=True)
     client.submit(put(1))
-    client.submit_many([put(number) for number in range(2, 6)])
-    client.submit_many([Operation(m.encode(m.Get(b"k")), 100.0, 9, is_query=True)])
+    client.submit_column(column)
+    client.submit(put(6))
+    client.submit_column(queries)
     first, second = composed(client), composed(client)
-    assert [[one.ticket for one in message.commands] for message in (first, second)] == [[1, 2, 3], [4, 5]]
-    assert [one.ticket for one in second.queries] == [9]
-    assert not client.has_room(StreamLimits().waiting_operations_max - 5)
+    assert [sequences_of(message.commands) for message in (first, second)] == [[2, 3, 4], [5, 6, 7]]
+    assert payloads_of(first.commands)[1:] == column.payloads[:2]
+    assert client.on_answers(second.message_id, [], [15, 16, 17], [b"4", b"5", b"6"])[0].ticket == 6
+    assert (ended, column.left) == ([], 2)
+    client.validate()
+    assert client.on_answers(first.message_id, [], [12, 13, 14], [b"1", b"2", b"3"])[0].ticket == 1
+    assert ended == [column]
+    assert (column.answers, column.revisions) == ([b"2", b"3", b"4", b"5"], [13, 14, 15, 16])
+    assert column.operations == {}, "an object for each was made"
+    third = composed(client)
+    assert (third.answered_up_to, payloads_of(third.queries)) == (7, queries.payloads)
+    assert client.on_answers(third.message_id, [], [18], [b"9"]) == []
+    assert (ended, queries.answers) == ([column, queries], [b"9"])
+    assert not client.has_work
+    assert not client.has_room(StreamLimits().waiting_operations_max + 1)
+
+
+def test_of_a_column_each_operation_is_refused_and_sent_again_by_itself() -> None:
+    client = stream()
+    ended: list[OperationColumn] = []
+    column = column_of(ended, 1, 2, 3, 4)
+    client.submit_column(column)
+    message = composed(client)
+    statuses = [AnswerStatus.OK, AnswerStatus.TOO_LARGE, AnswerStatus.OVERLOADED, AnswerStatus.OUTCOME_UNKNOWN]
+    told = client.on_answers(message.message_id, [int(one) for one in statuses], [5] * 4, [b"a", b"", b"", b""])
+    client.validate()
+    assert [(one.sequence, one.outcome) for one in told] == [(2, Ending.ANSWERED), (3, Ending.TOO_LARGE)]
+    for one in told:
+        one.ticket.ended()
+    assert client.resume() == []
+    again = composed(client)
+    assert sequences_of(again.commands) == [4, 5]
+    assert payloads_of(again.commands) == column.payloads[2:]
+    for one in client.on_answers(again.message_id, [], [7, 8], [b"c", b"d"]):
+        one.ticket.ended()
+    assert ended == [column]
+    assert (column.answers, column.revisions) == ([b"a", b"", b"c", b"d"], [5, 0, 7, 8])
+    assert [column.operations[place].is_unsure for place in range(4)] == [False, False, False, True]
+
+
+def test_a_column_is_given_up_at_its_time_limit_where_it_stands() -> None:
+    client = stream(StreamLimits(message_operations_max=2, messages_in_flight_max=1))
+    ended: list[OperationColumn] = []
+    column, later = column_of(ended, 1, 2, 3), column_of(ended, 4)
+    column.deadline_s = 1.0
+    client.submit_column(column)
+    client.submit_column(later)
+    message = composed(client)
+    assert client.expire(0.5) == []
+    told = client.expire(2.0)
+    client.validate()
+    assert [(one.sequence, one.outcome) for one in told] == [
+        (2, Ending.UNKNOWN), (3, Ending.UNKNOWN), (0, Ending.NEVER_APPLIED),
+    ]  # fmt: skip
+    for one in told:
+        one.ticket.ended()
+    assert ended == [column]
+    assert client.on_answers(message.message_id, [], [7, 8], [b"a", b"b"]) == []
+    assert column.answers == [b""] * 3, "what was given up has no answer"
+    assert client.on_answers(composed(client).message_id, [], [9], [b"c"]) == []
+    assert (ended, later.answers) == ([column, later], [b"c"])
+
+
+def test_a_part_holds_what_fits_and_one_operation_at_least() -> None:
+    sizes = [10, 10, 50, 10]
+    column = OperationColumn([bytes(size) for size in sizes], 1.0, lambda: None)
+    assert column.take(9, 5, has_some=True) == (None, 0)
+    taken = [column.take(9, 25, has_some=False), column.take(9, 25, has_some=False), column.take(9, 25, has_some=True)]
+    assert [(part.first, part.end, size) for part, size in taken if part is not None] == [
+        (0, 2, 20), (2, 3, 50), (3, 4, 10),
+    ]  # fmt: skip
 
 
 def test_answers_without_statuses_end_what_is_still_open() -> None:
     client = stream()
-    client.submit_many([put(1, deadline_s=1.0), put(2), put(3)])
+    for operation in (put(1, deadline_s=1.0), put(2), put(3)):
+        client.submit(operation)
     message = composed(client)
     assert [one.ticket for one in client.expire(2.0)] == [1]
     ended = client.on_answers(message.message_id, [], [5, 6, 7], [b"a", b"b", b"c"])

@@ -142,7 +142,7 @@ def test_what_does_not_fit_stays_queued_whole_and_comes_next(leader: Leader) -> 
         sizes.append(len(leader.batch().payload))
     assert len(sizes) == 3
     assert max(sizes) <= LIMIT
-    assert [a.status for a in submission.answers + last.answers] == [AnswerStatus.OK] * 6
+    assert [a.status for a in (*submission.answers, *last.answers)] == [AnswerStatus.OK] * 6
 
 
 def test_records_of_one_command_are_in_one_entry(leader: Leader) -> None:
@@ -172,7 +172,7 @@ def test_batch_whose_end_is_known_is_denied_and_queries_are_always(leader: Leade
     submission = leader.submit(_add(1), Query(command("k")))
     leader.composer.compose(leader.queue, 0)
     unknown = Submission(submission.requests, None)
-    unknown.answers = list(submission.answers)
+    unknown.answers += submission.answers
     assert [a.status for a in unknown.give_up(1, applied_never=False)] == [
         AnswerStatus.OUTCOME_UNKNOWN, AnswerStatus.NOT_LEADER,
     ]  # fmt: skip
@@ -340,7 +340,7 @@ def test_a_column_of_commands_makes_the_entries_and_answers_that_one_object_each
 
 def test_answer_struct_is_shared_by_denied_requests() -> None:
     submission = Submission([Query(b""), Query(b"")], None)
-    assert submission.give_up(3, applied_never=True) == [Answer(AnswerStatus.NOT_LEADER, 3, b"")] * 2
+    assert list(submission.give_up(3, applied_never=True)) == [Answer(AnswerStatus.NOT_LEADER, 3, b"")] * 2
 
 
 def test_an_audit_is_a_record_of_the_log_before_what_comes_behind_it(leader: Leader) -> None:

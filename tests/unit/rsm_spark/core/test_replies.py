@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
 
+from rsm_spark.core.answer_column import AnswerColumn
 from rsm_spark.core.batching import Batch, BatchLimits, Composer
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Query, Request
 from rsm_spark.core.envelope import HEADER_BYTES
@@ -63,7 +65,7 @@ class Leader:
         )
         self.ask(OpenSession(S))
 
-    def ask(self, *requests: Request) -> tuple[list[Answer], list[Any]]:
+    def ask(self, *requests: Request) -> tuple[Sequence[Answer], list[Any]]:
         queue, submission = RequestQueue(), Submission(requests, None)
         queue.add(submission)
         batch: Batch = self.composer.compose(queue, 0)
@@ -116,7 +118,10 @@ def test_query_on_which_the_machine_fails_is_refused_and_the_others_are_answered
 
 def test_a_column_is_answered_in_order_around_the_query_on_which_the_machine_fails() -> None:
     failures: list[Exception] = []
-    answers = answer_queries(Notes(), [b"a", b"text", b"\xff", b"b"], 7, failures)
+    answers = AnswerColumn([6], [b"before"])
+    answer_queries(Notes(), [b"a", b"text", b"\xff", b"b"], 7, failures, answers)
+    assert answers[0] == Answer(AnswerStatus.OK, 6, b"before")
+    answers = answers[1:]
     assert [answer.status for answer in answers] == [
         AnswerStatus.OK, AnswerStatus.REFUSED, AnswerStatus.REFUSED, AnswerStatus.OK,
     ]  # fmt: skip

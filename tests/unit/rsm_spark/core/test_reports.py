@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -46,7 +47,7 @@ class Leader:
         self.ask(OpenSession(S))
         self.sequence = 0
 
-    def ask(self, *requests: Request) -> list[Answer]:
+    def ask(self, *requests: Request) -> Sequence[Answer]:
         queue, submission = RequestQueue(), Submission(requests, None)
         queue.add(submission)
         self.payload = self.composer.compose(queue, 0).payload

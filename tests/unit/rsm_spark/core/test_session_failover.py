@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -48,7 +49,7 @@ class Log:
             checkpoint_records=10**9,
         )
 
-    def ask(self, *requests: Request) -> list[Answer]:
+    def ask(self, *requests: Request) -> Sequence[Answer]:
         queue, submission = RequestQueue(), Submission(requests, None)
         queue.add(submission)
         batch: Batch = self.composer.compose(queue, self.now_ms)

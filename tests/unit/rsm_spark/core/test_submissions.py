@@ -60,7 +60,7 @@ def test_a_turn_affords_one_request_at_least() -> None:
 )
 def test_what_was_decided_and_not_confirmed_is_given_up_as_what_is_known_of_it(applied_never, decided) -> None:
     submission = _submission("command", "command", "query", "command")
-    submission.answers = [OK, OK, OK]
+    submission.answers += [OK, OK, OK]
     submission.confirmed = 1
     answers = submission.give_up(7, applied_never=applied_never)
     assert [answer.status for answer in answers] == [

@@ -28,8 +28,8 @@ class Scripted:
         self.status = status
         self.logged: list[Request] = []
 
-    def submit(self, requests: Sequence[Request]) -> asyncio.Future[list[Answer]]:
-        future: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+    def submit(self, requests: Sequence[Request]) -> asyncio.Future[Sequence[Answer]]:
+        future: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
         self.logged += requests
         future.set_result([Answer(self.status, 7, b"")] * len(requests))
         return future

@@ -38,17 +38,17 @@ class Backend:
         *,
         freshness: Freshness,  # noqa: ARG002
         owner: str,
-    ) -> asyncio.Future[list[Answer]]:
+    ) -> asyncio.Future[Sequence[Answer]]:
         assert owner == "principal ann"
         self.sent += requests
-        future: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
         answers = [Answer(AnswerStatus.OK, place, b"%d" % place) for place in range(len(requests))]
         future.set_result(answers if self.says is None or len(self.sent) > len(self.says) else self.says)
         return future
 
 
-def _submit(*requests: Request, says: list[Answer] | None = None) -> tuple[list[Request], list[Answer]]:
-    async def submitted() -> tuple[list[Request], list[Answer]]:
+def _submit(*requests: Request, says: list[Answer] | None = None) -> tuple[list[Request], Sequence[Answer]]:
+    async def submitted() -> tuple[list[Request], Sequence[Answer]]:
         reach = reach_of(ANN, None, AuditWords(audit_words, audit_outcome), "ipv4:10.0.0.7:4711")
         assert reach is not None
         backend = Backend(says)

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from ledger.rights.table import Right
-from rsm_spark.core.operation import Message
+from rsm_spark.core.operation import Message, taken_apart
 from rsm_spark.errors import RsmError
 from rsm_spark.map import messages as m
 from rsm_spark.transport import framed_port, served_call
@@ -321,8 +321,9 @@ async def test_a_caller_that_does_not_take_its_answers_is_not_read_on() -> None:
         await caller.begin()
         await caller.ask(message())
         put = message(2, opens=False)
-        put.commands[0].payload = m.encode(m.Put(b"k0", b"v" * 200_000))
-        put.commands[0].sequence = 2
+        (operation,) = taken_apart(put.commands)
+        operation.payload = m.encode(m.Put(b"k0", b"v" * 200_000))
+        operation.sequence = 2
         await caller.ask(put)
         before = len(double.submissions)
         caller.reader._transport.pause_reading()  # type: ignore[attr-defined]

@@ -27,9 +27,11 @@ class Taker:
     def __init__(self) -> None:
         self.taken: list[Request] = []
 
-    def submit(self, requests: Sequence[Request], *, freshness: Freshness, owner: str) -> asyncio.Future[list[Answer]]:
+    def submit(
+        self, requests: Sequence[Request], *, freshness: Freshness, owner: str
+    ) -> asyncio.Future[Sequence[Answer]]:
         self.taken += requests
-        future: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
         future.set_result([Answer(AnswerStatus.OK, 1, b"") for _ in requests])
         return future
 

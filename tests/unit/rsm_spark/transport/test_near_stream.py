@@ -11,7 +11,7 @@ import pytest
 from rsm_spark.client.replica_connection import ReplicaConnection
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, OpenSession, Request
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
-from rsm_spark.core.operation import Operation
+from rsm_spark.core.operation import OperationColumn
 from rsm_spark.errors import OutcomeUnknownError
 from rsm_spark.map import messages as m
 from rsm_spark.transport import request_admission as intake
@@ -31,7 +31,7 @@ class ForgetfulReplica(ReplicaDouble):
 
     def submit(
         self, requests: Sequence[Request], *, freshness: Freshness = LINEARIZABLE, owner: str = ""
-    ) -> asyncio.Future[list[Answer]]:
+    ) -> asyncio.Future[Sequence[Answer]]:
         future = super().submit(requests, freshness=freshness, owner=owner)
         if self.forgets:
             future.cancel()
@@ -83,11 +83,10 @@ def put(number: int) -> bytes:
     return m.encode(m.Put(b"k%d" % number, b"v"))
 
 
-async def answered(link: ReplicaConnection, *numbers: int) -> list[Operation]:
-    operations = await link.submit_many([put(number) for number in numbers], 60, is_query=False)
-    for operation in operations:
-        link.check(operation)
-    return operations
+async def answered(link: ReplicaConnection, *numbers: int) -> OperationColumn:
+    column = await link.submit_many([put(number) for number in numbers], 60, is_query=False)
+    assert len(list(link.answers_of(column))) == len(numbers)
+    return column
 
 
 def commands(double: ReplicaDouble) -> list[list[int]]:
@@ -138,7 +137,7 @@ async def test_a_replica_that_does_not_lead_is_left_and_what_was_on_its_way_is_d
         while len(site.near.submissions) < 3:
             await asyncio.sleep(0.001)
         site.move()
-        assert [one.revision for one in await waiting] == [3, 4]
+        assert (await waiting).revisions == [3, 4]
         assert link.address == site._far_address
         session = site.near.group.executed[0][0]
         assert site.near.group.executed == [(session, number + 1, put(number)) for number in range(3)]
@@ -178,7 +177,7 @@ async def test_a_server_that_stops_answers_what_it_took_and_clients_go_on_elsewh
         await asyncio.sleep(0)
         assert not site.server.near.is_at(site.server.address)
         gate.set()
-        assert (await taken)[0].revision == 3
+        assert (await taken).revisions == [3]
         site.move()
         await later
         await stopping

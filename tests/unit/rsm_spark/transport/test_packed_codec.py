@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rsm_spark.core.commands import Answer, AnswerStatus
 from rsm_spark.core.freshness import LINEARIZABLE, STALE, Freshness, at_least, bounded
-from rsm_spark.core.operation import Message, Operation
+from rsm_spark.core.operation import Message, Operation, OperationColumn
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.transport import packed_codec
 from rsm_spark.transport.codec import PROTOBUF_EXCHANGE, ReceivedAnswers, join_answers
@@ -36,8 +36,8 @@ def message(commands: list[bytes], queries: list[bytes], freshness: Freshness, *
     sent = [Operation(payload, 0, None) for payload in commands]
     for sequence, operation in enumerate(sent, 2**63):
         operation.sequence = sequence
-    reads = [Operation(payload, 0, None, is_query=True) for payload in queries]
-    return Message(3, SESSION, opens, 2**63, sent, reads, freshness)
+    reads = OperationColumn(queries, 0, lambda: None, is_query=True).take(len(queries), 1_000, has_some=False)[:1]
+    return Message(3, SESSION, opens, 2**63, [*sent], [*reads] if queries else [], freshness)
 
 
 @given(PAYLOADS, PAYLOADS, st.sampled_from(READS), st.booleans(), st.integers(1, 40))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ class Pair:
         self.service = PeerService(LOG, "a", self.a, self._take, self._tell, domain="rack-1")
         self.server: ReplicaServer | None = None
 
-    async def _take(self, report: Report) -> list[Answer]:
+    async def _take(self, report: Report) -> Sequence[Answer]:
         self.reports.append(report)
         return [Answer(AnswerStatus.REFUSED, 5, b"why")]
 

@@ -76,7 +76,7 @@ def asked(number: int, *keys: bytes, opens: bool = False) -> Message:
     operations = [Operation(m.encode(m.Put(key, b"v")), 0, None) for key in keys]
     for sequence, operation in enumerate(operations, 1):
         operation.sequence = sequence
-    return Message(number, _SESSION, opens, 0, operations, [])
+    return Message(number, _SESSION, opens, 0, [*operations], [])
 
 
 async def begun(caller: FramedCaller, name: str) -> None:

@@ -36,7 +36,7 @@ def message(number: int = 1, *, commands: int = 1, queries: int = 0, opens: bool
     for sequence, operation in enumerate(operations, 1):
         operation.sequence = sequence
     reads = [Operation(m.encode(m.Get(b"k0")), 0, None, is_query=True) for _ in range(queries)]
-    return Message(number, SESSION, opens, 0, operations, reads)
+    return Message(number, SESSION, opens, 0, [*operations], [*reads])
 
 
 class User:
