@@ -64,7 +64,12 @@ def refuse_loose(path: Path | str, what: str) -> None:
         found = os.stat(path)  # noqa: PTH116 - of a str too
     except OSError:
         return
-    mode = stat.S_IMODE(found.st_mode)
-    loose = _OTHERS & ~stat.S_IRGRP if found.st_uid == 0 else _OTHERS
-    if stat.S_ISREG(found.st_mode) and mode & loose:
+    if stat.S_ISREG(found.st_mode) and is_loose(found):
+        mode = stat.S_IMODE(found.st_mode)
         raise UsageError(f"{what} {path}: mode {mode:04o} lets others read or change it: chmod 600 {path}")
+
+
+def is_loose(found: os.stat_result) -> bool:
+    """Tell whether others than its owner may read or change a file; the group that root gave it may read it."""
+    loose = _OTHERS & ~stat.S_IRGRP if found.st_uid == 0 else _OTHERS
+    return bool(stat.S_IMODE(found.st_mode) & loose)

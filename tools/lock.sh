@@ -1,11 +1,19 @@
 #!/usr/bin/env bash
 # Solves the dependencies of pyproject.toml into requirements.lock: all extras, all platforms, by hash, with no
 # address of a package index in it (docs/decisions/0001-locked-packages.md). Arguments go to uv, such as --upgrade.
+# Of that, what servers in a container need is in containers/servers.lock, and what builds the wheel in build.lock there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 CACHE="${RSM_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/rsm-spark}"
 UV="$CACHE/uv-$(sha256sum tools/uv.lock | cut -c 1-12)/bin/uv"
 
-"$UV" pip compile pyproject.toml --all-extras --group dev --group docs --universal --python-version 3.11 \
-  --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --quiet --output-file requirements.lock "$@"
+solve() {
+  "$UV" pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+    --no-emit-find-links --quiet "$@"
+}
+
+solve pyproject.toml --all-extras --group dev --group docs --output-file requirements.lock "$@"
+solve pyproject.toml --extra server --extra broker --extra gateway --extra sql --extra s3 \
+  --constraint requirements.lock --no-annotate --output-file containers/servers.lock
+solve - --constraint requirements.lock --no-annotate --output-file containers/build.lock <<<hatchling

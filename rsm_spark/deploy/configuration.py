@@ -51,8 +51,9 @@ def machine_files(
 
     """
     files = {
-        "principals.toml": _principals(plan, tokens) + own_principals,
-        "zookeeper-client.toml": _tls_of_clients("host"),
+        "principals.toml": principals_text({**dict.fromkeys(plan.hosts, "replica"), OPERATOR: OPERATOR}, tokens)
+        + own_principals,
+        "zookeeper-client.toml": tls_of_clients("host"),
     }
     kinds = [*(["zookeeper"] if machine.zookeeper else []), "bookie", *plan.services]
     for kind in kinds:
@@ -63,7 +64,7 @@ def machine_files(
 
 def operator_files(plan: ClusterPlan) -> dict[str, str]:
     """Return the files of the operator's folder, by their names."""
-    return {"zookeeper-client.toml": _tls_of_clients("operator"), "env.sh": _environment_script(plan)}
+    return {"zookeeper-client.toml": tls_of_clients("operator"), "env.sh": _environment_script(plan)}
 
 
 def _etc(plan: ClusterPlan, name: str) -> str:
@@ -175,11 +176,17 @@ def _node(plan: ClusterPlan, machine: PlannedMachine, kinds: list[str]) -> str:
     return f"{_toml(door.items())}\n[environment]\n{_toml(variables.items())}{processes}"
 
 
-def _principals(plan: ClusterPlan, tokens: Mapping[str, str]) -> str:
+def principals_text(roles: Mapping[str, str], tokens: Mapping[str, str]) -> str:
+    """Return a file of principals.
+
+    Args:
+        roles: Name and role of each; its certificate has that name too.
+        tokens: Of each.
+
+    """
     head = (
         '# Who may do what. Add your own below the last one, on every machine: docs/operations.md, "Who may do what".\n'
     )
-    named = [(host, "replica") for host in plan.hosts] + [(OPERATOR, "operator")]
     return head + "".join(
         "\n[[principal]]\n"
         + _toml(
@@ -190,11 +197,12 @@ def _principals(plan: ClusterPlan, tokens: Mapping[str, str]) -> str:
                 "certificates": [certificate_name(name)],
             }.items()
         )
-        for name, role in named
+        for name, role in roles.items()
     )
 
 
-def _tls_of_clients(name: str) -> str:
+def tls_of_clients(name: str) -> str:
+    """Return the file by which clients of ZooKeeper find certificate and key of this name beside it."""
     return _toml({"ca": "ca.pem", "cert": f"{name}.pem", "key": f"{name}.key"}.items())
 
 

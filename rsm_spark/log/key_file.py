@@ -27,6 +27,7 @@ import msgspec
 
 from ledger.decoding import json_decoder
 from ledger.errors import UsageError
+from ledger.private_files import is_loose
 from ledger.rereads import Reread, names_changed, reread
 from rsm_spark.core.seal import SECRET_BYTES, KeyRing, LogKey, key_id_of
 from rsm_spark.log.signatures import new_private_key, public_key_of, signer
@@ -135,11 +136,12 @@ def read_key_file(path: Path) -> tuple[KeyLine, ...]:
     """
     try:
         with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            found_file = os.fstat(file.fileno())
             text = file.read(_FILE_BYTES_MAX)
     except OSError as error:
         raise UsageError(f"key file {path}: {error.strerror}") from None
-    if mode & 0o077:
+    if is_loose(found_file):
+        mode = stat.S_IMODE(found_file.st_mode)
         raise UsageError(f"key file {path}: mode {mode:04o} lets others read it: chmod 600 {path}")
     try:
         found = json_decoder(_File).decode(text)

@@ -66,6 +66,10 @@ class Machines:
     def _space(self, name: str) -> str:
         return f"{self._tag}{'s' if name == 'switch' else self.names.index(name)}"
 
+    def namespace(self, name: str) -> Path:
+        """Return the file of a machine's network namespace."""
+        return Path("/run/netns") / self._space(name)
+
     def _in(self, name: str, *command: str) -> None:
         _run("ip", "netns", "exec", self._space(name), *command)
 

@@ -50,6 +50,7 @@ docs/payloads
 
 docs/guarantees
 docs/deploy
+docs/containers
 docs/operations
 docs/console
 docs/backup

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,21 @@ def test_a_new_file_is_for_its_owner_and_never_takes_anothers_place(tmp_path: Pa
 def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log.key"
     write_key_file(path, [new_key()], replace=False)
-    path.chmod(0o640)
-    with pytest.raises(UsageError, match="mode 0640 lets others read it: chmod 600"):
-        KeyFile.read(path)
+    for mode in (0o644, 0o620, 0o604):
+        path.chmod(mode)
+        with pytest.raises(UsageError, match=f"mode {mode:04o} lets others read it: chmod 600"):
+            KeyFile.read(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone can give a file away")
+def test_the_group_of_a_file_of_root_may_read_it_as_secrets_of_kubernetes_are_given(tmp_path: Path) -> None:
+    path = tmp_path / "log.key"
+    write_key_file(path, [key := new_key()], replace=False)
+    path.chmod(0o440)
+    assert read_key_file(path) == (key,)
+    os.chown(path, 10001, 10001)
+    with pytest.raises(UsageError, match="mode 0440 lets others read it"):
+        read_key_file(path)
 
 
 def test_a_damaged_file_says_what_is_wrong_and_no_secret(tmp_path: Path) -> None:
