@@ -58,6 +58,7 @@ class HistoryView(msgspec.Struct, frozen=True):
     lacking: list[int]
     lacking_entries: list[int]
     warnings: list[int]
+    waiting: list[int]
     unseen: list[bool]
     revision: list[int]
     behind: list[int]
@@ -146,6 +147,7 @@ class ConsoleRequests:
             lacking=[one.lacking for one in samples],
             lacking_entries=[one.lacking_entries for one in samples],
             warnings=[one.warnings for one in samples],
+            waiting=[one.waiting for one in samples],
             unseen=[one.problem for one in samples],
             revision=[revision for revision, _ in logs],
             behind=[behind for _, behind in logs],

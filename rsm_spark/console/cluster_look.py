@@ -6,6 +6,7 @@ the metadata of every ledger, connects to each bookie and looks at consumers.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -20,11 +21,14 @@ from rsm_spark.cli.doctor import Finding, look_at_cluster
 from rsm_spark.cli.doctor_copies import look_at_copies
 from rsm_spark.console.core.view import BookieRow, ConsoleView, CopiesView, FindingRow, LackingLedger
 from rsm_spark.console.log_look import LogsLook, cut
+from rsm_spark.console.task_look import TasksLook
 from rsm_spark.errors import RsmError
 from rsm_spark.log.partition_names import log_names
 
 _LACKING_MAX = 200
 _FINDINGS_MAX = 2_000
+_BROKER = "broker"
+_BROKERS_MAX = 20
 
 
 class ClusterLook:
@@ -44,6 +48,7 @@ class ClusterLook:
         self._client = client
         self._root = rsm_root
         self._logs = LogsLook(client, rsm_root, logs_max)
+        self._tasks = TasksLook()
         self.on_change: Callable[[], None] = lambda: None
         self._armed: set[str] = set()
         self._bookies: list[ClusterBookie] = []
@@ -67,6 +72,7 @@ class ClusterLook:
 
     async def close(self) -> None:
         """Close what was connected; the client stays its owner's."""
+        self._tasks.close()
         await self._logs.close()
 
     async def _look(self, before: ConsoleView, now_ms: int, *, is_thorough: bool) -> ConsoleView:
@@ -81,6 +87,8 @@ class ClusterLook:
             self._found = await look_at_cluster(client)
         names = await log_names(client.store, self._root)
         logs, found = await self._logs.look(names, list(report.writable), is_thorough=is_thorough)
+        brokers = [one for one in logs if one.machine == _BROKER][:_BROKERS_MAX]
+        tasks = await asyncio.gather(*(self._tasks.look(one.log, one.url) for one in brokers))
         findings = [*self._found, *look_at_copies(report), *found]
         return ConsoleView(
             at_ms=now_ms,
@@ -89,6 +97,7 @@ class ClusterLook:
             copies=copies_view(report),
             logs=tuple(logs),
             log_count=len(names),
+            tasks=tuple(tasks),
             findings=tuple(finding_row(one) for one in findings[:_FINDINGS_MAX]),
         )
 

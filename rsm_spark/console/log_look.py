@@ -191,6 +191,7 @@ def log_row(status: Mapping[str, Any], machine: str, consumers: tuple[ConsumerRo
         alarms=tuple(cut(str(one)) for one in status["alarms"][:_ALARMS_MAX]),
         replicas=() if is_plain else tuple(replica_row(one) for one in replicas),
         consumers=consumers,
+        url=_url(replicas),
         forgotten_by="" if status["forgotten"] is None else cut(status["forgotten"]["by"]),
     )
 
@@ -248,6 +249,12 @@ def _findings(row: LogRow, status: Mapping[str, Any]) -> list[Finding]:
         return look_at_log(status)
     seen = f"a plain log, written by {row.leader}" if row.leader else "a plain log that nobody writes now"
     return [Finding(f"log {row.log}", Grade.GOOD, seen)]
+
+
+def _url(replicas: Sequence[Mapping[str, Any]]) -> str:
+    leader_first = sorted(replicas, key=lambda one: one.get("role") != "leader")
+    urls = [str(url) for one in leader_first if (url := one.get("http_url"))]
+    return cut(urls[0]) if urls else ""
 
 
 def _stays(blocked: Mapping[str, Any]) -> str:

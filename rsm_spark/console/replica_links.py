@@ -33,7 +33,7 @@ class ReplicaLinks:
             except UsageError as error:
                 return {**known, "error": str(error)}
         self._asked[key] = self._look
-        return await ask_over(channel, member)
+        return {**await ask_over(channel, member), "http_url": _http_url(member)}
 
     async def end_look(self) -> None:
         """Close the channels that nobody has used for a few looks."""
@@ -48,3 +48,9 @@ class ReplicaLinks:
         self._asked.clear()
         for channel in channels:
             await channel.close()
+
+
+def _http_url(member: Member) -> str:
+    if not member.http:
+        return ""
+    return f"{'https' if member.http_is_tls else 'http'}://{member.http}"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from broker.client import BrokerClient
 from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
 from rsm_spark.log.chain_store import ChainStore
@@ -19,8 +20,10 @@ from rsm_spark.log.consumers import LogConsumers
 from rsm_spark.logs.namespace import Logs
 from rsm_spark.map.client.blocking import BlockingMapClient
 from tests.e2e.pages import CHROMIUM, TIMEOUT_MS, WatchedPage, chromium
+from tests.integration.broker_processes import brokers
 from tests.integration.consoles import ConsoleProcess, console
 from tests.integration.store_processes import stores
+from tests.integration.worker_processes import started
 
 pytestmark = [
     pytest.mark.browser,
@@ -41,7 +44,10 @@ def shown(cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
                 client.put(b"key-%d" % number, b"value")
         with ThreadPoolExecutor(1) as thread:  # Playwright's loop runs in this one.
             thread.submit(lambda: asyncio.run(_add_logs(cluster.metadata_uri))).result()
-        with console(cluster.metadata_uri, "--data-dir", str(folder / "history")) as one:
+        with (
+            brokers(folder, "broker-1", options=("--metadata-uri", cluster.metadata_uri, "--log", "errands")),
+            console(cluster.metadata_uri, "--data-dir", str(folder / "history")) as one,
+        ):
             yield one
 
 
@@ -80,7 +86,7 @@ def _tile(page: Page, title: str) -> str:
 def test_the_overview_tells_how_the_cluster_is(page: WatchedPage) -> None:
     opened = page.open("overview")
     expect(opened.locator(".tile").filter(has_text="Bookies that serve")).to_contain_text("3 of 3")
-    expect(opened.locator(".tile").filter(has_text="Logs with a leader")).to_contain_text("1 of 1")
+    expect(opened.locator(".tile").filter(has_text="Logs with a leader")).to_contain_text("2 of 2")
     assert _tile(opened, "Ledgers that lack copies") == "0"
     machines = opened.get_by_role("table", name="Machines")
     expect(machines).to_contain_text("127.0.0.1")
@@ -134,9 +140,37 @@ def test_a_lost_bookie_is_seen_without_a_reload_and_so_is_its_return(
     page.check()
 
 
+def test_tasks_that_nobody_serves_are_shouted_about_until_a_worker_comes(
+    page: WatchedPage, shown: ConsoleProcess, cluster: DevCluster, tmp_path: Path
+) -> None:
+    url = next(log["url"] for log in shown.view()["logs"] if log["log"] == "errands")
+    with BrokerClient.connect([url], tenant="acme") as client:
+        task_id = client.submit("fast", "x")
+        opened = page.open("tasks")
+        card = opened.get_by_role("region", name="errands")
+        expect(card.get_by_role("table")).to_contain_text("by nobody")
+        warnings = opened.get_by_role("region", name="Warnings")
+        expect(warnings).to_contain_text("1 tasks of type fast wait at the broker of log errands")
+        expect(warnings).to_contain_text("rsm worker run --log errands --types fast --tasks MODULE")
+        assert card.get_by_role("link").get_attribute("href") == f"{url}/#/tasks"
+        options = ("--metadata-uri", cluster.metadata_uri, "--log", "errands", "--tasks", "tests.e2e.dashboard_tasks")
+        with started(tmp_path, "w1", *options, "--types", "fast"):
+            client.wait(task_id, timeout_s=60)
+            expect(warnings).not_to_contain_text("type fast")
+            expect(card).to_contain_text("1 workers are connected")
+    page.check()
+
+
 def test_the_keyboard_is_enough(page: WatchedPage) -> None:
     opened = page.open("overview")
-    for key, view in (("2", "bookies"), ("3", "copies"), ("4", "logs"), ("5", "followers"), ("6", "findings")):
+    for key, view in (
+        ("2", "bookies"),
+        ("3", "copies"),
+        ("4", "logs"),
+        ("5", "tasks"),
+        ("6", "followers"),
+        ("7", "findings"),
+    ):
         opened.keyboard.press(key)
         expect(opened).to_have_url(re.compile(f"#/{view}$"))
         expect(opened.locator(".is-loading")).to_have_count(0)
@@ -162,7 +196,7 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, shown: ConsoleProces
     opened = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
     opened.set_default_timeout(TIMEOUT_MS)
     page = WatchedPage(opened, shown.url)
-    for view in ("overview", "bookies", "copies", "logs", "logs/orders", "followers", "findings"):
+    for view in ("overview", "bookies", "copies", "logs", "logs/orders", "tasks", "followers", "findings"):
         page.open(view)
         expect(opened.locator(".is-loading")).to_have_count(0)
         if "/" in view:
@@ -177,7 +211,7 @@ def test_what_a_screen_reader_is_told(page: WatchedPage) -> None:
     expect(opened.locator(".is-loading")).to_have_count(0)
     chart = opened.get_by_role("img", name=re.compile(r"^Bookies, over the last day\. serve: now 3"))
     expect(chart).to_be_visible()
-    for view in ("overview", "bookies", "copies", "logs/orders", "followers", "findings"):
+    for view in ("overview", "bookies", "copies", "logs/orders", "tasks", "followers", "findings"):
         opened = page.open(view)
         expect(opened.locator(".is-loading")).to_have_count(0)
         unnamed = opened.evaluate(

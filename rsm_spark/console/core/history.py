@@ -29,6 +29,7 @@ class HistoryRow(msgspec.Struct, frozen=True, array_like=True):
         warnings: How many there were.
         logs: By name: revision, and records that the last of its replicas is behind.
         problem: The cluster could not be looked at.
+        waiting: Tasks that wait, of all brokers.
 
     """
 
@@ -40,6 +41,7 @@ class HistoryRow(msgspec.Struct, frozen=True, array_like=True):
     warnings: int
     logs: dict[str, tuple[int, int]]
     problem: bool = False
+    waiting: int = 0
 
 
 def sample_of(view: ConsoleView) -> HistoryRow:
@@ -59,6 +61,7 @@ def sample_of(view: ConsoleView) -> HistoryRow:
             if not log.problem
         },
         problem=bool(view.problem),
+        waiting=sum(one.waiting for one in view.tasks),
     )
 
 

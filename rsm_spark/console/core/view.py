@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-SECTIONS = ("bookies", "copies", "logs", "findings", "warnings", "history")
+SECTIONS = ("bookies", "copies", "logs", "tasks", "findings", "warnings", "history")
 """Parts of the page that change by themselves; an event names the part that did."""
 
 
@@ -121,6 +121,7 @@ class LogRow(msgspec.Struct, frozen=True, kw_only=True):
         verified: By place, the revision of its newest verified snapshot.
         trim_count: Ledgers that may go now.
         stays: Why the others stay, in words; the first so many.
+        url: Of an HTTP API of its leader, or of another replica; "" = none has one.
         forgotten_by: Who said that nobody is to serve it any more; "" = nobody.
         problem: Why it is not shown; "" = it is.
 
@@ -143,7 +144,48 @@ class LogRow(msgspec.Struct, frozen=True, kw_only=True):
     alarms: tuple[str, ...] = ()
     replicas: tuple[ReplicaRow, ...] = ()
     consumers: tuple[ConsumerRow, ...] = ()
+    url: str = ""
     forgotten_by: str = ""
+    problem: str = ""
+
+
+class TaskTypeRow(msgspec.Struct, frozen=True):
+    """Tasks of one type; `is_served` = a worker that is connected runs them."""
+
+    type: str
+    waiting: int
+    running: int
+    error: int
+    is_served: bool
+
+
+class TasksView(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks of one broker.
+
+    Attributes:
+        log: Of the broker.
+        url: Of its dashboard; "" = it has none.
+        error: Dead letters.
+        finished: Those that are not purged yet.
+        workers: That are connected.
+        threads: Tasks that these can run at once.
+        oldest_waiting_ms: When the oldest task that waits was submitted.
+        types: By name; the first so many.
+        problem: Why the rest is not known; "" = it is.
+
+    """
+
+    log: str
+    url: str = ""
+    waiting: int = 0
+    running: int = 0
+    delayed: int = 0
+    error: int = 0
+    finished: int = 0
+    workers: int = 0
+    threads: int = 0
+    oldest_waiting_ms: int = 0
+    types: tuple[TaskTypeRow, ...] = ()
     problem: str = ""
 
 
@@ -197,6 +239,7 @@ class ConsoleView(msgspec.Struct, frozen=True, kw_only=True):
     copies: CopiesView | None = None
     logs: tuple[LogRow, ...] = ()
     log_count: int = 0
+    tasks: tuple[TasksView, ...] = ()
     findings: tuple[FindingRow, ...] = ()
     warnings: tuple[ConsoleWarning, ...] = ()
 
@@ -206,7 +249,7 @@ def changed_sections(before: ConsoleView, after: ConsoleView) -> set[str]:
 
     How old a state is grows while nothing happens: that alone is no change, the page counts it on by itself.
     """
-    changed = {name for name in ("bookies", "copies", "findings", "warnings") if _differs(before, after, name)}
+    changed = {name for name in ("bookies", "copies", "tasks", "findings", "warnings") if _differs(before, after, name)}
     if before.log_count != after.log_count or list(map(_calm, before.logs)) != list(map(_calm, after.logs)):
         changed.add("logs")
     if before.problem != after.problem:

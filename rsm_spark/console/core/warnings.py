@@ -14,12 +14,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from rsm_spark.console.core.view import ConsoleView, ConsoleWarning, LogRow
+from rsm_spark.console.core.view import ConsoleView, ConsoleWarning, LogRow, TasksView
 
 STUCK_MS = 30_000
 """A replica that is behind and has not moved for this time stands."""
 CONSUMER_STUCK_MS = 15 * 60_000
 """The same of a consumer: batches of a quarter of an hour are usual."""
+UNSERVED_MS = 10_000
+"""Tasks that nobody serves for this time: a worker that is started anew takes less."""
 BEHIND_MAX = 100_000
 """Records by which a replica may be behind while it moves."""
 WARNINGS_MAX = 100
@@ -40,6 +42,8 @@ class WarningFinder:
         for log in view.logs:
             found += _of_log(log)
             found += self._of_followers(log, view.at_ms, moved)
+        for tasks in view.tasks:
+            found += self._of_tasks(tasks, view.at_ms, moved)
         self._moved = moved
         found.sort(key=lambda one: one.grade != "bad")
         since = {one.about: self._since.get(one.about, view.at_ms) for one in found}
@@ -54,7 +58,7 @@ class WarningFinder:
             if replica.problem:
                 continue
             place = replica.revision if replica.behind else -1
-            stands_ms = self._stands_ms(log, f"replica {replica.replica_id}", place, now_ms, moved)
+            stands_ms = self._stands_ms(log.log, f"replica {replica.replica_id}", place, now_ms, moved)
             name = f"replica {replica.replica_id} of log {log.log}"
             status = f"rsm status --log {shlex.quote(log.log)}"
             if replica.behind and stands_ms >= STUCK_MS:
@@ -67,16 +71,33 @@ class WarningFinder:
                 )
         for consumer in log.consumers:
             place = consumer.revision if consumer.behind else -1
-            stands_ms = self._stands_ms(log, f"consumer {consumer.name}", place, now_ms, moved)
+            stands_ms = self._stands_ms(log.log, f"consumer {consumer.name}", place, now_ms, moved)
             yield from _of_consumer(log, consumer.name, consumer.behind, consumer.lost, stands_ms)
 
+    def _of_tasks(
+        self, tasks: TasksView, now_ms: int, moved: dict[tuple[str, str], tuple[int, int]]
+    ) -> Iterator[ConsoleWarning]:
+        broker, log = f"broker of log {tasks.log}", shlex.quote(tasks.log)
+        if tasks.problem:
+            cause = f"the tasks of the {broker} are not known: {tasks.problem}"
+            command = f"rsm task list --url {shlex.quote(tasks.url)}" if tasks.url else "rsm broker run"
+            yield ConsoleWarning("note", f"tasks of {broker}", cause, "", command, "tasks")
+        for one in tasks.types:
+            unserved = bool(one.waiting) and not one.is_served
+            stands_ms = self._stands_ms(tasks.log, f"type {one.type}", 0 if unserved else -1, now_ms, moved)
+            if unserved and stands_ms >= UNSERVED_MS:
+                cause = f"{one.waiting:,} tasks of type {one.type} wait at the {broker}, and no worker runs that type"
+                command = f"rsm worker run --log {log} --types {shlex.quote(one.type)} --tasks MODULE"
+                about = f"type {one.type} at {broker}"
+                yield ConsoleWarning("bad", about, cause, "start a worker for it", command, "tasks")
+
     def _stands_ms(
-        self, log: LogRow, who: str, place: int, now_ms: int, moved: dict[tuple[str, str], tuple[int, int]]
+        self, log: str, who: str, place: int, now_ms: int, moved: dict[tuple[str, str], tuple[int, int]]
     ) -> int:
         """Return for how long somebody has been behind at one place, as far as it was seen; below 0 = it is not."""
-        known = self._moved.get((log.log, who))
+        known = self._moved.get((log, who))
         since_ms = known[1] if place >= 0 and known is not None and known[0] == place else now_ms
-        moved[log.log, who] = place, since_ms
+        moved[log, who] = place, since_ms
         return now_ms - since_ms
 
 

@@ -1,6 +1,7 @@
 // The cluster's console.
 
 import { bookiesView } from "./bookies.js";
+import { brokersView } from "./brokers.js";
 import { ClusterEvents, readView } from "./cluster.js";
 import { copiesView } from "./copies.js";
 import { setText } from "./dom.js";
@@ -30,6 +31,7 @@ startPage({
     ["bookies", "Bookies", bookiesView],
     ["copies", "Copies", copiesView],
     ["logs", "Logs", logsView],
+    ["tasks", "Tasks", brokersView],
     ["followers", "Followers", followersView],
     ["findings", "Findings", findingsView],
   ],

@@ -2,7 +2,7 @@
 
 import { hostOf, refresh } from "./cluster.js";
 import { el, setText } from "./dom.js";
-import { count, span } from "./format.js";
+import { count, short, span } from "./format.js";
 import { timeline } from "./timeline.js";
 import { Rows, textCell } from "./widgets.js";
 
@@ -11,6 +11,7 @@ const TILES = [
   ["bookies", "Bookies that serve", "#/bookies"],
   ["copies", "Ledgers that lack copies", "#/copies"],
   ["logs", "Logs with a leader", "#/logs"],
+  ["tasks", "Tasks that wait", "#/tasks"],
   ["followers", "Followers", "#/followers"],
   ["zookeeper", "ZooKeeper answers in", "#/findings"],
 ];
@@ -59,6 +60,8 @@ export function overviewView(app) {
     tile("bookies", `${count(view.bookies.length - missing)} of ${count(view.bookies.length)}`, missing > 0);
     tile("copies", count(view.copies?.lacking_count), view.copies ? !view.copies.is_whole : false);
     tile("logs", `${count(led)} of ${count(served.length)}`, led < served.length);
+    const unserved = view.tasks.some((one) => one.types.some((type) => type.waiting && !type.is_served));
+    tile("tasks", short(view.tasks.reduce((sum, one) => sum + one.waiting, 0)), unserved, view.tasks.some((one) => one.problem));
     tile("followers", count(followers.length), followers.some((one) => one.lost || one.problem));
     tile("zookeeper", span(view.zookeeper_ms), Boolean(view.problem), view.zookeeper_ms > 200);
     machines.set(machinesOf(view));

@@ -30,6 +30,11 @@ def test_a_sample_is_bounded_whatever_the_cluster() -> None:
     assert sample_of(view(LogRow(log="x", problem="no answer"))).logs == {}
 
 
+def test_a_line_of_a_version_before_is_read() -> None:
+    old = msgspec.json.encode([60_000, 3, 0, 0, 0, 1, {"orders": [1, 0]}])
+    assert msgspec.json.decode(old, type=HistoryRow) == HistoryRow(60_000, 3, 0, 0, 0, 1, {"orders": (1, 0)})
+
+
 def test_a_minute_is_remembered_once_and_a_day_at_most() -> None:
     ring = HistoryRing()
     assert ring.add(sample(1))

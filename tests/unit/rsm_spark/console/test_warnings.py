@@ -13,8 +13,15 @@ import typer
 
 from rsm_spark.cli.main import _app, _load
 from rsm_spark.console.core import warnings
-from rsm_spark.console.core.view import BookieRow, ConsoleView
-from rsm_spark.console.core.warnings import BEHIND_MAX, CONSUMER_STUCK_MS, STUCK_MS, WARNINGS_MAX, WarningFinder
+from rsm_spark.console.core.view import BookieRow, ConsoleView, TasksView, TaskTypeRow
+from rsm_spark.console.core.warnings import (
+    BEHIND_MAX,
+    CONSUMER_STUCK_MS,
+    STUCK_MS,
+    UNSERVED_MS,
+    WARNINGS_MAX,
+    WarningFinder,
+)
 from tests.unit.rsm_spark.console.views import BOOKIES, COPIES, consumer, lacking, orders, replica, view
 
 _DOCUMENT = (Path(__file__).parents[4] / "docs" / "console.md").read_text()
@@ -102,6 +109,29 @@ def test_a_follower_has_a_quarter_of_an_hour() -> None:
     assert finder.warnings(msgspec.structs.replace(shown, at_ms=CONSUMER_STUCK_MS)) == ()
     (one,) = finder.warnings(msgspec.structs.replace(shown, at_ms=CONSUMER_STUCK_MS + 1))
     assert (one.grade, one.view, one.command) == ("note", "followers", "rsm log consumers list orders")
+
+
+def test_tasks_that_nobody_serves_are_told_after_a_moment_and_those_that_are_served_never() -> None:
+    finder = WarningFinder()
+    types = (
+        TaskTypeRow("mail", 7, 0, 0, False),
+        TaskTypeRow("fax", 9, 1, 0, True),
+        TaskTypeRow("telex", 0, 0, 0, False),
+    )
+    shown = view(at_ms=1, tasks=(TasksView(log="broker", waiting=16, types=types),))
+    assert finder.warnings(shown) == ()
+    (one,) = finder.warnings(msgspec.structs.replace(shown, at_ms=1 + UNSERVED_MS))
+    assert one.cause == "7 tasks of type mail wait at the broker of log broker, and no worker runs that type"
+    assert one.command == "rsm worker run --log broker --types mail --tasks MODULE"
+    served = (TaskTypeRow("mail", 7, 0, 0, True),)
+    again = msgspec.structs.replace(shown, at_ms=2 + UNSERVED_MS, tasks=(TasksView(log="broker", types=served),))
+    assert finder.warnings(again) == ()
+    assert finder.warnings(msgspec.structs.replace(shown, at_ms=3 + UNSERVED_MS)) == ()
+
+
+def test_a_broker_that_tells_nothing_is_a_note() -> None:
+    (one,) = WarningFinder().warnings(view(tasks=(TasksView(log="b", url="http://a:1", problem="answered 401"),)))
+    assert (one.grade, one.command, one.view) == ("note", "rsm task list --url http://a:1", "tasks")
 
 
 def test_the_worst_come_first_and_there_are_not_more_than_may_be() -> None:
