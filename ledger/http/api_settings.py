@@ -29,6 +29,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
         handshake_s: In which a client has to do its part of TLS.
         read_head_s: In which the first byte has to come, and then the head of a request has to come.
         read_body_s: In which all of it has to come.
+        read_body_bytes_per_s: A body that comes as fast as this has longer; 0 = it has not.
         idle_s: After which a connection that asks nothing is closed.
         heartbeat_s: Of a stream of events that has nothing to tell.
         write_s: In which a client has to take something of what it asked for.
@@ -101,6 +102,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     handshake_s: float = 10.0
     read_head_s: float = 10.0
     read_body_s: float = 60.0
+    read_body_bytes_per_s: int = 0
     idle_s: float = 75.0
     heartbeat_s: float = 15.0
     write_s: float = 60.0

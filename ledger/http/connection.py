@@ -247,6 +247,8 @@ class HttpConnection(HttpToolsProtocol):
             return
         if self._began_s is not None and not self._flow.is_ahead:
             allowed_s = settings.read_head_s if self._is_in_head else settings.read_body_s
+            if settings.read_body_bytes_per_s and not self._is_in_head:
+                allowed_s += self._message_bytes / settings.read_body_bytes_per_s
             if now_s - self._began_s > allowed_s:
                 what = "the head" if self._is_in_head else "all of a request"
                 self._refuse(HttpProblem(408, "too-slow", f"{what} has to come within {allowed_s:g} s"))

@@ -14,6 +14,7 @@ import msgspec
 
 from ledger.client.client import LedgerClient
 from rsm_spark.backup.catalog import find_backups, home_of, keep_backup
+from rsm_spark.backup.contents import refuse_contents
 from rsm_spark.backup.manifest import (
     BackupError,
     BackupLedger,
@@ -156,6 +157,7 @@ class LogBackup:
         """
         made_ms = time.time_ns() // 1_000_000
         chain, _ = await self._chains.read()
+        await refuse_contents(self._client, self._log, chain.log_id, self._rsm_root, "a backup")
         async with RunningBackup(self._client.store, self._rsm_root, chain.log_id) as running:
             outcome = await self._make(chain, made_ms)
             swept = await running.sweep(self._place, self._home, chain.log_id)
@@ -172,6 +174,7 @@ class LogBackup:
         plan = plan_backup(chain, before, sizes)
         self._segments, self._hash = list(plan.segments), plan.prefix_hash
         chain = await self._copy_entries(chain, plan)
+        await refuse_contents(self._client, self._log, chain.log_id, self._rsm_root, "a backup")  # Made since then.
         manifest = BackupManifest(
             self._home, chain.log_id, made_ms, self._by, chain, _joined(plan, chain), tuple(self._segments),
             tail_revision=self._tail.revision,

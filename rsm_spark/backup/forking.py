@@ -33,6 +33,7 @@ from ledger.errors import (
 )
 from ledger.operators import Operator
 from ledger.ports import NodeChange
+from rsm_spark.backup.contents import refuse_contents
 from rsm_spark.backup.copied_ledgers import CopiedLedgers
 from rsm_spark.backup.fork_end import PATIENCE_S, POLL_S, ForkEnd
 from rsm_spark.backup.fork_snapshots import ForkRequest, ForkSnapshots
@@ -120,6 +121,7 @@ class LogFork:
         await self._check_name()
         chain, _ = await self._origins.read()
         self._check_origin(chain)
+        await refuse_contents(self._client, target.log, chain.log_id, target.rsm_root, "a fork")
         end = ForkEnd(self._client, self._origins, target, chain)
         await end.find()
         if end.open_bytes > _COPIED_MAX and not target.is_independent and await self._is_rolled():
@@ -148,6 +150,7 @@ class LogFork:
             await self._share(chain)
             if target.is_independent or end.closed is None:
                 await self._copy(chain, end)
+            await refuse_contents(self._client, target.log, chain.log_id, target.rsm_root, "a fork")  # Since then.
             made = self._finished(chain)
             snapshot = await snapshots.take(chain, self._shared, self._copies)
             await self._write(made)

@@ -14,7 +14,9 @@ from rsm_spark.core.chain import LogChain
 _LOG = "rsm_log"
 _LOG_ID = "rsm_log_id"
 _LEADER_EPOCH = "rsm_leader_epoch"
+_DIGITS_MAX = 19
 _PREVIOUS = "rsm_previous_ledger"
+_CONTENT = "rsm_content"
 KEY_ID_OF_LEDGER = "rsm_key_id"
 """Key of a ledger's custom metadata: the log's key that its password is of."""
 
@@ -39,6 +41,24 @@ def copy_metadata(log_name: str, log_id: str, key_id: str) -> dict[str, bytes]:
     custom = custom_metadata(log_name, log_id, 0, -1, key_id)
     del custom[_LEADER_EPOCH], custom[_PREVIOUS]
     return custom
+
+
+def content_metadata(log_name: str, log_id: str, number: int) -> dict[str, bytes]:
+    """Return what a ledger says that holds a content for a log, and none of its entries. It names no epoch, as a copy.
+
+    Args:
+        log_name: Of the log.
+        log_id: Its id.
+        number: Under which the log knows the content; only its machine knows what that is.
+
+    """
+    return {_LOG: log_name.encode(), _LOG_ID: log_id.encode(), _CONTENT: b"%d" % number}
+
+
+def content_number(custom: Mapping[str, bytes]) -> int | None:
+    """Return the number under which a log knows the content of a ledger; None = it holds none."""
+    number = custom.get(_CONTENT, b"")
+    return int(number) if number.isdigit() and len(number) <= _DIGITS_MAX else None
 
 
 def maker_of(custom: Mapping[str, bytes]) -> str:

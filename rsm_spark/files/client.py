@@ -5,9 +5,11 @@ Programs have WebHDFS for the same: fsspec, Hadoop's clients, or any client of H
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Self
 
+from ledger.client.client import LedgerClient
 from rsm_spark.client.service_client import ServiceClient
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.files.commands import (
@@ -17,6 +19,7 @@ from rsm_spark.files.commands import (
     FileCommand,
     FileDone,
     FilePart,
+    FilePlace,
     FileQuery,
     FileRefused,
     FileResult,
@@ -29,6 +32,9 @@ from rsm_spark.files.commands import (
     decode_result,
     encode,
 )
+from rsm_spark.files.content_ledgers import ContentLedgers
+from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.runtime.settings import ReplicaSettings
 
 
 class FileClient:
@@ -36,11 +42,24 @@ class FileClient:
 
     Args:
         service: Sends commands and queries; closed with it.
+        ledgers: Connects to the cluster's ledgers, once a content is read that lies in one; closed with it.
+        log: Name of the log.
+        rsm_root: Where logs live.
 
     """
 
-    def __init__(self, service: ServiceClient) -> None:
+    def __init__(
+        self,
+        service: ServiceClient,
+        ledgers: Callable[[], Awaitable[LedgerClient]],
+        log: str,
+        rsm_root: str = DEFAULT_RSM_ROOT,
+    ) -> None:
         self._service = service
+        self._connect = ledgers
+        self._log = log
+        self._rsm_root = rsm_root
+        self._ledgers: LedgerClient | None = None
 
     @classmethod
     async def connect(
@@ -53,7 +72,8 @@ class FileClient:
             UsageError: A file of TLS or tokens cannot be used.
 
         """
-        return cls(await ServiceClient.connect(log, metadata_uri, rsm_root=rsm_root, timeout_s=timeout_s))
+        service = await ServiceClient.connect(log, metadata_uri, rsm_root=rsm_root, timeout_s=timeout_s)
+        return cls(service, lambda: LedgerClient.connect(metadata_uri), log, rsm_root)
 
     async def execute(self, command: FileCommand) -> FileDone | UploadBegun:
         """Have a command carried out; return its reply.
@@ -110,23 +130,38 @@ class FileClient:
 
         Raises:
             FileError: There is none, or another one took its place meanwhile.
+            DamagedContentError: Its ledger does not hold what was written.
+            LedgerError: Its ledger cannot be read.
 
         """
-        part = await self._part(ReadFile(path))
-        size, number, at = part.size, part.number, len(part.content)
-        yield part.content
-        while at < size:
-            part = await self._part(ReadFile(path, at, size - at, number))
-            at += len(part.content)
-            yield part.content
+        found = await self.query(ReadFile(path))
+        at = 0
+        while True:
+            assert isinstance(found, FilePart | FilePlace)
+            size, number = found.size, found.number
+            if isinstance(found, FilePlace):
+                contents = await self._contents()
+                async with aclosing(contents.pieces(found, at, found.content.size)) as pieces:
+                    async for piece in pieces:
+                        at += len(piece)
+                        yield piece
+            else:
+                at += len(found.content)
+                yield found.content
+            if at >= size:
+                return
+            found = await self.query(ReadFile(path, at, size - at, number))
 
-    async def _part(self, query: ReadFile) -> FilePart:
-        found = await self.query(query)
-        assert isinstance(found, FilePart)
-        return found
+    async def _contents(self) -> ContentLedgers:
+        if self._ledgers is None:
+            self._ledgers = await self._connect()
+        chains = ChainStore(self._ledgers.store, self._log, self._rsm_root)
+        return ContentLedgers(self._ledgers, chains, self._log, ReplicaSettings(rsm_root=self._rsm_root))
 
     async def close(self) -> None:
         """Disconnect."""
+        if self._ledgers is not None:
+            await self._ledgers.close()
         await self._service.close()
 
     async def __aenter__(self) -> Self:

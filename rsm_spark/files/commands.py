@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from rsm_spark.files.content import FileContent
 from rsm_spark.files.errors import FileError, FileFault, file_error
 
 ANY = -1
@@ -120,8 +121,45 @@ class DropUpload(msgspec.Struct, frozen=True, array_like=True, tag=12):
     number: int
 
 
+class NoteLedger(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """Note in which ledger the content of an upload is going to lie. Servers say so, before they write to it."""
+
+    path: str
+    number: int
+    ledger: int
+
+
+class NoteProgress(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """Note how many bytes an upload has in its ledger: its server is still there."""
+
+    path: str
+    number: int
+    size: int
+
+
+class EndLedger(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """Put the file at its path, with the content that its ledger holds, which is closed; see `FileContent`."""
+
+    path: str
+    number: int
+    size: int
+    chunk_count: int
+    digest: bytes
+
+
+class ForgetLedgers(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """Forget ledgers that nothing named any more: they are deleted. The path is the root."""
+
+    path: str
+    ledgers: tuple[int, ...]
+
+
 FileCommand = (
     BeginUpload
+    | NoteLedger
+    | NoteProgress
+    | EndLedger
+    | ForgetLedgers
     | WriteUpload
     | EndUpload
     | DropUpload
@@ -165,7 +203,26 @@ class SumEntries(msgspec.Struct, frozen=True, array_like=True, tag=4):
     path: str
 
 
-FileQuery = ShowEntry | ListEntries | ReadFile | SumEntries
+class ListFreed(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """List ledgers that nothing names any more, some of them. The path is the root."""
+
+    path: str
+    limit: int
+
+
+class FindNameless(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Find out which of these ledgers nothing names, nor will. The path is the root.
+
+    Attributes:
+        ledgers: Each with the number of the upload for which it was made, as its metadata say.
+
+    """
+
+    path: str
+    ledgers: tuple[tuple[int, int], ...]
+
+
+FileQuery = ShowEntry | ListEntries | ReadFile | SumEntries | ListFreed | FindNameless
 
 
 class FileDone(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -233,6 +290,48 @@ class FilePart(msgspec.Struct, frozen=True, array_like=True, tag=4):
     number: int
 
 
+class FilePlace(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Place of what is read next of a file: a ledger.
+
+    Attributes:
+        number: Of the file.
+        size: Its bytes.
+        content: What of them lies in the ledger, from the first byte on.
+
+    """
+
+    number: int
+    size: int
+    content: FileContent
+
+
+class FreedLedger(msgspec.Struct, frozen=True, array_like=True):
+    """Ledger that nothing names any more.
+
+    Attributes:
+        ledger: Its id.
+        number: Of the upload for which it was made.
+        revision: Since then nothing names it; 0 = nothing ever has.
+
+    """
+
+    ledger: int
+    number: int
+    revision: int
+
+
+class FreedLedgers(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Ledgers that nothing names any more, some of them."""
+
+    ledgers: tuple[FreedLedger, ...]
+
+
+class NamelessLedgers(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """Those of the ledgers that were asked for which nothing names, nor will."""
+
+    ledgers: tuple[int, ...]
+
+
 class EntriesSum(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """Sum of what lies at a path and below, and its quotas; `ANY` = none."""
 
@@ -244,7 +343,7 @@ class EntriesSum(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 FileReply = FileDone | UploadBegun | FileRefused
-FileResult = FileRefused | EntryShown | EntriesPage | FilePart | EntriesSum
+FileResult = FileRefused | EntryShown | EntriesPage | FilePart | EntriesSum | FilePlace | FreedLedgers | NamelessLedgers
 
 _COMMANDS = msgspec.msgpack.Decoder(FileCommand)
 _QUERIES = msgspec.msgpack.Decoder(FileQuery)

@@ -8,11 +8,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rsm_spark.files.commands import ANY, RenameRule
+from rsm_spark.files.content import FileContent
 from rsm_spark.files.errors import FileError, FileFault
 from rsm_spark.files.limits import CHILDREN_MAX, PARTS_MAX, bound_of, check_owner, check_size, time_of
 from rsm_spark.files.paths import is_below, names_of, path_of, shown
 from rsm_spark.files.records import (
     ENTERED,
+    LEDGER_FREED,
+    LEDGER_UNNAMED,
     PART_ERASED,
     PART_WRITTEN,
     QUOTA_CLEARED,
@@ -24,6 +27,8 @@ from rsm_spark.files.tree import FileNode, FileSum, FileTree
 
 Quotas = Callable[[int], tuple[int, int] | None]
 """Returns of a directory how many names and bytes it may have; None = any."""
+Contents = Callable[[int], FileContent | None]
+"""Returns of a file what of it lies in a ledger; None = nothing."""
 
 
 class _Place(NamedTuple):
@@ -49,6 +54,7 @@ class FileDraft:
     Args:
         tree: The directories as they are; not changed.
         quotas: See `Quotas`.
+        contents: See `Contents`.
         revision: Of the first record.
         now_ms: Logged time.
 
@@ -57,9 +63,10 @@ class FileDraft:
 
     """
 
-    def __init__(self, tree: FileTree, quotas: Quotas, revision: int, now_ms: int) -> None:
+    def __init__(self, tree: FileTree, quotas: Quotas, contents: Contents, revision: int, now_ms: int) -> None:
         self._tree = tree
         self._quotas = quotas
+        self._contents = contents
         self._revision = revision
         self._now_ms = now_ms
         self.records: list[tuple[int, tuple[Any, ...]]] = []
@@ -107,7 +114,8 @@ class FileDraft:
         """Put bytes behind a file's."""
         place = self._there(path)
         node = _file(path, place.node)
-        check_size(path, content, node.size)
+        held = self._contents(node.number)
+        check_size(path, content, node.size - (held.size if held else 0))
         if not content:
             return
         if node.part_count >= PARTS_MAX:
@@ -242,6 +250,10 @@ class FileDraft:
     def _remove(self, directory: int, name: str, node: FileNode) -> None:
         self.records.append((REMOVED, (directory, name)))
         self.records.extend((PART_ERASED, (node.number, part)) for part in range(node.part_count))
+        held = None if node.is_directory else self._contents(node.number)
+        if held is not None:
+            self.records.append((LEDGER_UNNAMED, (node.number,)))
+            self.records.append((LEDGER_FREED, (held.ledger, node.number, True)))
         if node.is_directory and self._quotas(node.number) is not None:
             self.records.append((QUOTA_CLEARED, (node.number,)))
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from rsm_spark.files.commands import ANY
+from rsm_spark.files.content import CHUNK_BYTES
 from rsm_spark.files.errors import FileError, FileFault
 from rsm_spark.files.paths import shown
 
-PART_BYTES_MAX = 1024 * 1024
+PART_BYTES_MAX = CHUNK_BYTES
 """Bytes that one command writes: it fits an entry of the log several times."""
 FILE_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of a file: all contents lie in the state."""
+"""Bytes of a file that lie in the state."""
+LARGE_BYTES_MAX = 8 * 1024 * 1024 * 1024
+"""Bytes of a file whose content lies in a ledger of its own."""
+LEDGERS_MAX = 100_000
+"""Ledgers of contents, those that are about to go included."""
 PARTS_MAX = 1_000
 UPLOADS_MAX = 1_000
 UPLOADS_BYTES_MAX = 512 * 1024 * 1024
@@ -42,7 +47,20 @@ def check_size(path: str, content: bytes, size: int) -> None:
     if size + len(content) > FILE_BYTES_MAX:
         raise FileError(
             FileFault.TOO_LARGE,
-            f"{shown(path)} would have {size + len(content)} bytes, a file has at most {FILE_BYTES_MAX}",
+            f"{shown(path)} would have {size + len(content)} bytes in the records, a file has at most {FILE_BYTES_MAX}",
+        )
+
+
+def check_large(path: str, size: int) -> None:
+    """Refuse a content that is too long for a ledger.
+
+    Raises:
+        FileError: `TOO_LARGE`.
+
+    """
+    if size > LARGE_BYTES_MAX:
+        raise FileError(
+            FileFault.TOO_LARGE, f"{shown(path)} would have {size} bytes, a file has at most {LARGE_BYTES_MAX}"
         )
 
 

@@ -18,6 +18,7 @@ from rsm_spark.files.commands import (
     CreateFile,
     DeleteEntry,
     DropUpload,
+    EndLedger,
     EndUpload,
     EntriesPage,
     EntriesSum,
@@ -25,11 +26,20 @@ from rsm_spark.files.commands import (
     FileCommand,
     FileDone,
     FilePart,
+    FilePlace,
     FileQuery,
     FileRefused,
     FileResult,
+    FindNameless,
+    ForgetLedgers,
+    FreedLedger,
+    FreedLedgers,
     ListEntries,
+    ListFreed,
     MakeDirectory,
+    NamelessLedgers,
+    NoteLedger,
+    NoteProgress,
     ReadFile,
     RenameEntry,
     SetFileTimes,
@@ -42,13 +52,17 @@ from rsm_spark.files.commands import (
     decode_query,
     encode,
 )
+from rsm_spark.files.content import FileContent
 from rsm_spark.files.errors import FileError, FileFault
-from rsm_spark.files.limits import PART_BYTES_MAX
+from rsm_spark.files.limits import LEDGERS_MAX, PART_BYTES_MAX
 from rsm_spark.files.paths import names_of, shown
 from rsm_spark.files.records import (
+    CONTENTS_TABLE,
     ENTERED,
     ENTRIES_TABLE,
     FILES_DESCRIPTION,
+    FREED_TABLE,
+    LEDGER_GONE,
     PART_ERASED,
     PART_WRITTEN,
     PARTS_TABLE,
@@ -64,7 +78,8 @@ from rsm_spark.files.uploads import FileUpload, FileUploads, UploadDraft
 
 PAGE_MAX = 1_000
 """Entries of one page of a listing."""
-_GROWING = (CreateFile, AppendFile, MakeDirectory, BeginUpload, WriteUpload)
+_GROWING = (CreateFile, AppendFile, MakeDirectory, BeginUpload, WriteUpload, NoteLedger)
+_ROOM_FOR_LEDGERS = f"there are {LEDGERS_MAX} files in ledgers of their own, or such that are about to go: delete some"
 _FULL = (
     "the memory of the leader, or of a replica that follows it, is nearly used up: nothing that is new is taken. "
     "Nothing was changed: delete something, or come again later"
@@ -98,6 +113,10 @@ class FileMachine(TableMachine):
             decoded = decode_command(command)
             if self.is_full and isinstance(decoded, _GROWING):
                 return Decision((), encode(FileRefused(FileFault.FULL.value, _FULL)))
+            if isinstance(decoded, ForgetLedgers):
+                return self._forgotten(decoded)
+            if isinstance(decoded, NoteLedger) and self._ledger_count >= LEDGERS_MAX:
+                return Decision((), encode(FileRefused(FileFault.FULL.value, _ROOM_FOR_LEDGERS)))
             reply = _carry_out(draft, decoded)
         except FileError as error:
             return Decision((), encode(FileRefused(error.fault.value, str(error))))
@@ -116,7 +135,21 @@ class FileMachine(TableMachine):
         return 0 if self.tree.count(TRASH) else self.uploads.next_due_ms(promoted_ms)
 
     def _draft(self, revision: int, now_ms: int) -> UploadDraft:
-        return UploadDraft(self.tree, self._quota, self.uploads, revision, now_ms)
+        return UploadDraft(self.tree, self._quota, self._content, self.uploads, revision, now_ms)
+
+    @property
+    def _ledger_count(self) -> int:
+        return self.count(CONTENTS_TABLE) + self.count(FREED_TABLE)
+
+    def _content(self, number: int) -> FileContent | None:
+        if not self.count(CONTENTS_TABLE):
+            return None
+        found = self.get(CONTENTS_TABLE, number)
+        return None if found is None else FileContent(*found)
+
+    def _forgotten(self, command: ForgetLedgers) -> Decision:
+        known = [ledger for ledger in command.ledgers if self.get(FREED_TABLE, ledger) is not None]
+        return Decision([(LEDGER_GONE, (ledger,)) for ledger in known], encode(FileDone(bool(known))))
 
     def _quota(self, directory: int) -> tuple[int, int] | None:
         if not self.count(QUOTAS_TABLE):
@@ -158,14 +191,18 @@ class FileMachine(TableMachine):
 
     # ---- answering
 
-    def query(self, query: bytes, revision: int) -> bytes:  # noqa: ARG002 - as the kernel has it
+    def query(self, query: bytes, revision: int) -> bytes:
         """Answer a query."""
         try:
-            return encode(self._answer(decode_query(query)))
+            return encode(self._answer(decode_query(query), revision))
         except FileError as error:
             return encode(FileRefused(error.fault.value, str(error)))
 
-    def _answer(self, query: FileQuery) -> FileResult:
+    def _answer(self, query: FileQuery, revision: int) -> FileResult:
+        if isinstance(query, ListFreed):
+            return self._freed(query.limit)
+        if isinstance(query, FindNameless):
+            return self._nameless(query, revision)
         names = names_of(query.path)
         node = self.tree.find(names)
         if node is None:
@@ -173,7 +210,7 @@ class FileMachine(TableMachine):
         if isinstance(query, ShowEntry):
             return self._shown("", node)
         if isinstance(query, ReadFile):
-            return self._part(query, node)
+            return self._read_file(query, node)
         if isinstance(query, ListEntries):
             return self._list(query, node)
         files, directories, size = self.tree.below(node)
@@ -187,7 +224,29 @@ class FileMachine(TableMachine):
         found = self.tree.page(node.number, query.after, limit + 1)
         return EntriesPage([self._shown(name, one) for name, one in found[:limit]], has_more=len(found) > limit)
 
-    def _part(self, query: ReadFile, node: FileNode) -> FilePart:
+    def _freed(self, limit: int) -> FreedLedgers:
+        found: list[FreedLedger] = []
+        for (ledger,), (number, was_named) in self.items(FREED_TABLE):
+            if len(found) >= min(limit, PAGE_MAX):
+                break
+            found.append(FreedLedger(ledger, number, self.revision_of(FREED_TABLE, ledger) if was_named else 0))
+        return FreedLedgers(tuple(found))
+
+    def _nameless(self, query: FindNameless, revision: int) -> NamelessLedgers:
+        """Look which ledgers no upload will name any more, and no file does.
+
+        An upload that is not known has ended if its number is one of the past: then it never names anything again.
+        """
+        nameless = []
+        for ledger, number in query.ledgers:
+            content = self._content(number)
+            is_named = content is not None and content.ledger == ledger
+            is_expected = number > revision or number in self.uploads.held
+            if not is_named and not is_expected and self.get(FREED_TABLE, ledger) is None:
+                nameless.append(ledger)
+        return NamelessLedgers(tuple(nameless))
+
+    def _read_file(self, query: ReadFile, node: FileNode) -> FilePart | FilePlace:
         if node.is_directory:
             raise FileError(FileFault.IS_DIRECTORY, f"{shown(query.path)} is a directory, no file")
         if not 0 <= query.offset <= node.size or (query.length is not None and query.length < 0):
@@ -198,10 +257,14 @@ class FileMachine(TableMachine):
             )
         if query.number and query.number != node.number:
             raise FileError(FileFault.NOT_FOUND, f"{shown(query.path)} is another file by now: read it anew")
+        content = self._content(node.number)
+        if content is not None and query.offset < content.size and query.length != 0:
+            return FilePlace(node.number, node.size, content)
         length = PART_BYTES_MAX if query.length is None else min(query.length, PART_BYTES_MAX)
         end = min(node.size, query.offset + length)
         sizes = self._more_parts.get(node.number, {})
-        pieces, at, first = [], 0, node.size - sum(sizes.values())
+        begin = 0 if content is None else content.size
+        pieces, at, first = [], begin, node.size - begin - sum(sizes.values())
         for number in range(node.part_count):
             if at >= end:
                 break
@@ -245,6 +308,12 @@ def _carry_out(draft: UploadDraft, command: FileCommand) -> FileDone | UploadBeg
             draft.write_upload(path, number, part, content)
         case EndUpload(path, number):
             draft.end_upload(path, number)
+        case NoteLedger(path, number, ledger):
+            draft.note_ledger(path, number, ledger)
+        case NoteProgress(path, number, size):
+            draft.note_progress(path, number, size)
+        case EndLedger(path, number, size, chunk_count, digest):
+            draft.end_ledger(path, number, size, chunk_count, digest)
         case DropUpload(path, number):
             return FileDone(draft.drop_upload(path, number))
     return FileDone()

@@ -8,8 +8,12 @@ from __future__ import annotations
 from ledger.rights.principal import Principal, Role
 from rsm_spark.files.commands import (
     DeleteEntry,
+    EndLedger,
     FileCommand,
     FileQuery,
+    ForgetLedgers,
+    NoteLedger,
+    NoteProgress,
     RenameEntry,
     SetQuota,
     decode_command,
@@ -65,9 +69,9 @@ class FileScopes:
 
     @staticmethod
     def is_governing(command: bytes) -> bool:
-        """Return whether a command sets a quota."""
+        """Return whether a command sets a quota, or says what lies in a ledger: that is for servers to say."""
         try:
-            return isinstance(decode_command(command), SetQuota)
+            return isinstance(decode_command(command), SetQuota | NoteLedger | NoteProgress | EndLedger | ForgetLedgers)
         except FileError:
             return False
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Iterable
 
 import msgspec
@@ -17,20 +19,27 @@ from ledger.http.routes import METRICS_TYPE, ProbePage
 from ledger.http.tokens import Tokens
 from ledger.rights.table import Right
 from rsm_spark.client.leader_links import links_of
+from rsm_spark.files.cleaning import FileCleaner
+from rsm_spark.files.commands import FileCommand, FileDone, FileQuery, FileResult, UploadBegun
+from rsm_spark.files.content_ledgers import ContentLedgers
 from rsm_spark.files.desk import ANSWER_S, FileDesk
 from rsm_spark.files.machine import FileMachine
-from rsm_spark.files.records import ROOT
+from rsm_spark.files.records import CONTENTS_TABLE, FREED_TABLE, ROOT
 from rsm_spark.files.scopes import FileScopes
 from rsm_spark.files.settings import FileSettings
 from rsm_spark.files.webhdfs.call import WebHdfsState
 from rsm_spark.files.webhdfs.edge import WebHdfsEdge
 from rsm_spark.files.webhdfs.pages import WebHdfsPage
+from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.discovery import Discovery
+from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.runtime.telemetry import ReplicaTelemetry
 from rsm_spark.server.probes import health
 from rsm_spark.server.replica_server import StoreService
 from rsm_spark.snapshots.manifest import SnapshotStore
 from rsm_spark.transport.connections import PORTS
+
+_CLEANER = "the cleaner of files"
 
 
 class FileService(StoreService):
@@ -45,6 +54,7 @@ class FileService(StoreService):
         http_address: "host:port" of WebHDFS.
         url: The same as a URL.
         files: The state; read it through the door.
+        contents: Contents in ledgers of their own.
 
     Raises:
         RsmError: The port is taken, or not on loopback.
@@ -58,6 +68,16 @@ class FileService(StoreService):
         discovery = Discovery(client.store, settings.log, settings.replica.rsm_root)
         self._links = links_of(discovery, settings.log, settings.security, ANSWER_S, self.server.near)
         self._log = settings.log
+        self._writes_ledgers = settings.ledger_files
+        replica, root = settings.replica, settings.replica.rsm_root
+        chains = ChainStore(client.store, settings.log, root)
+        self.contents = ContentLedgers(client, chains, settings.log, replica)
+        self._desk = FileDesk(self.replica, self._links)
+        self._cleaner = FileCleaner(
+            client, chains, root, execute=self._clean, ask=self._look, leads=self._leads, pause_s=replica.trim_s
+        )
+        self._cleaning: asyncio.Task[None] | None = None
+        self.replica.on_role(self._on_role)
         self._door = ApiServer(settings.door(), self._edge, ports=PORTS + 1)
         edge = self._door.edge
         edge.state.address, edge.state.url = self._door.address, self._door.url
@@ -65,11 +85,11 @@ class FileService(StoreService):
         self.replica.http_is_tls = self._door.url.startswith("https:")
         self.url = self._door.url
         self._telemetry = ReplicaTelemetry(self.replica, folder=str(settings.data_dir))
-        self._telemetry.add(_FileTelemetry(edge, self.files))
+        self._telemetry.add(_FileTelemetry(edge, self.files, self._cleaner))
         self.describe = lambda: {"http_address": self.http_address}
 
     def _edge(self, bounded: ApiSettings, hosts: HostCheck, tokens: Tokens | None) -> WebHdfsEdge:
-        state = WebHdfsState(FileDesk(self.replica, self._links), self._log, bounded, tokens)
+        state = WebHdfsState(self._desk, self.contents, self._log, bounded, tokens, writes_ledgers=self._writes_ledgers)
         pages = {
             "/healthz": WebHdfsPage(None, self._health),
             "/readyz": WebHdfsPage(None, self._ready),
@@ -77,6 +97,15 @@ class FileService(StoreService):
             "/metrics": WebHdfsPage(Right.CLUSTER_READ, self._metrics),
         }
         return WebHdfsEdge(state, hosts, pages)
+
+    def _on_role(self, _role: ReplicaRole) -> None:
+        self._cleaner.look()
+
+    async def _clean(self, command: FileCommand) -> FileDone | UploadBegun:
+        return await self._desk.execute(command, _CLEANER)
+
+    async def _look(self, query: FileQuery) -> FileResult:
+        return await self._desk.query(query, _CLEANER)
 
     async def start(self) -> None:
         """Load the state, follow the log, serve; see `StoreService.start`."""
@@ -87,10 +116,15 @@ class FileService(StoreService):
             await self._door.stop()
             await self._links.close()
             raise
+        self._cleaning = asyncio.get_running_loop().create_task(self._cleaner.run())
 
     async def stop(self) -> None:
         """Take no more requests, answer what was taken, and leave in an orderly way."""
         await self._door.stop()
+        if self._cleaning is not None:
+            self._cleaning.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._cleaning
         try:
             await super().stop()
         finally:
@@ -114,9 +148,10 @@ class FileService(StoreService):
 class _FileTelemetry(Collector):
     """Metrics of a file store and its door."""
 
-    def __init__(self, edge: WebHdfsEdge, machine: FileMachine) -> None:
+    def __init__(self, edge: WebHdfsEdge, machine: FileMachine, cleaner: FileCleaner) -> None:
         self._edge = edge
         self._machine = machine
+        self._cleaner = cleaner
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics as they are now."""
@@ -130,6 +165,15 @@ class _FileTelemetry(Collector):
         yield GaugeMetricFamily("rsm_files_bytes", "Bytes of all files.", value=held.size)
         yield GaugeMetricFamily(
             "rsm_files_uploads", "Files that are being sent.", value=len(self._machine.uploads.held)
+        )
+        held_ledgers, freed_ledgers = (self._machine.count(table) for table in (CONTENTS_TABLE, FREED_TABLE))
+        yield GaugeMetricFamily("rsm_files_ledgers", "Files in ledgers of their own.", value=held_ledgers)
+        yield GaugeMetricFamily(
+            "rsm_files_ledgers_freed", "Ledgers that no file has any more, and that are about to go.",
+            value=freed_ledgers,
+        )  # fmt: skip
+        yield CounterMetricFamily(
+            "rsm_files_ledgers_deleted", "Ledgers of contents that this process deleted.", value=self._cleaner.deleted
         )
         state = self._edge.state
         yield GaugeMetricFamily("rsm_files_connections", "Connections open.", value=state.seats.taken)

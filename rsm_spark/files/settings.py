@@ -9,7 +9,7 @@ import msgspec
 from ledger.errors import UsageError
 from ledger.http.api_settings import ApiSettings
 from ledger.options import Option
-from rsm_spark.files.limits import FILE_BYTES_MAX
+from rsm_spark.files.limits import LARGE_BYTES_MAX
 from rsm_spark.server.replica_server import StoreSettings
 
 DEFAULT_LOG = "files"
@@ -19,7 +19,8 @@ class FileHttpSettings(ApiSettings, frozen=True, kw_only=True):
     """Settings of the door: those of any API, with bodies as long as a file may be."""
 
     port: Annotated[int, Option("Port of WebHDFS; 0 = any that is free.", name="http_port", ge=0, le=65535)] = 0
-    body_bytes_max: int = FILE_BYTES_MAX
+    body_bytes_max: int = LARGE_BYTES_MAX
+    read_body_bytes_per_s: int = 256 * 1024
 
 
 class FileSettings(StoreSettings, frozen=True, kw_only=True):
@@ -31,6 +32,12 @@ class FileSettings(StoreSettings, frozen=True, kw_only=True):
     """
 
     log: Annotated[str, Option("Name of the file store's log.", variables=("RSM_LOG",))] = DEFAULT_LOG
+    ledger_files: Annotated[
+        bool,
+        Option(
+            "Files above 1 MiB lie in ledgers of their own, up to 8 GiB; backups and forks of the log are then refused."
+        ),
+    ] = False
     http: FileHttpSettings = FileHttpSettings()
 
     def door(self) -> FileHttpSettings:

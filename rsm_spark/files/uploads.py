@@ -6,12 +6,29 @@ from collections.abc import Iterable
 
 import msgspec
 
-from rsm_spark.files.draft import FileDraft, Quotas
+from rsm_spark.files.content import FileContent
+from rsm_spark.files.draft import Contents, FileDraft, Quotas
 from rsm_spark.files.errors import FileError, FileFault
-from rsm_spark.files.limits import PARTS_MAX, UPLOAD_MS, UPLOADS_BYTES_MAX, UPLOADS_MAX, check_owner, check_size
+from rsm_spark.files.limits import (
+    PARTS_MAX,
+    UPLOAD_MS,
+    UPLOADS_BYTES_MAX,
+    UPLOADS_MAX,
+    check_large,
+    check_owner,
+    check_size,
+)
 from rsm_spark.files.paths import shown
-from rsm_spark.files.records import PART_ERASED, PART_WRITTEN, UPLOAD_ENDED, UPLOADED
-from rsm_spark.files.tree import FileTree
+from rsm_spark.files.records import (
+    LEDGER_FREED,
+    LEDGER_NAMED,
+    NO_LEDGER,
+    PART_ERASED,
+    PART_WRITTEN,
+    UPLOAD_ENDED,
+    UPLOADED,
+)
+from rsm_spark.files.tree import FileSum, FileTree
 
 
 class FileUpload(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -25,6 +42,7 @@ class FileUpload(msgspec.Struct, frozen=True, gc=False, array_like=True):
         size: Bytes that have come.
         part_count: Parts that have come.
         since_ms: Logged time of the last one.
+        ledger: In which the content is going to lie; `NO_LEDGER` = in parts.
 
     """
 
@@ -35,6 +53,7 @@ class FileUpload(msgspec.Struct, frozen=True, gc=False, array_like=True):
     size: int
     part_count: int
     since_ms: int
+    ledger: int = NO_LEDGER
 
 
 class FileUploads:
@@ -62,8 +81,9 @@ class FileUploads:
             FileError: `FULL`.
 
         """
-        whole = sum(one.size for one in self.held.values())
-        own = sum(one.size for one in self.held.values() if one.owner == owner)
+        in_state = [one for one in self.held.values() if one.ledger == NO_LEDGER]
+        whole = sum(one.size for one in in_state)
+        own = sum(one.size for one in in_state if one.owner == owner)
         is_many = not more and len(self.held) >= UPLOADS_MAX
         if is_many or whole + more > UPLOADS_BYTES_MAX or own + more > UPLOADS_BYTES_MAX // 2:
             raise FileError(FileFault.FULL, "too many files are being sent at once: send this one later")
@@ -88,14 +108,17 @@ class UploadDraft(FileDraft):
     Args:
         tree: See `FileDraft`.
         quotas: See `FileDraft`.
+        contents: See `FileDraft`.
         uploads: All that is being sent; not changed.
         revision: See `FileDraft`.
         now_ms: See `FileDraft`.
 
     """
 
-    def __init__(self, tree: FileTree, quotas: Quotas, uploads: FileUploads, revision: int, now_ms: int) -> None:
-        super().__init__(tree, quotas, revision, now_ms)
+    def __init__(
+        self, tree: FileTree, quotas: Quotas, contents: Contents, uploads: FileUploads, revision: int, now_ms: int
+    ) -> None:
+        super().__init__(tree, quotas, contents, revision, now_ms)
         self._uploads = uploads
 
     def begin_upload(self, path: str, owner: str, permission: int, *, overwrite: bool) -> int:
@@ -111,7 +134,7 @@ class UploadDraft(FileDraft):
     def write_upload(self, path: str, number: int, part: int, content: bytes) -> None:
         """Send a part."""
         upload = self._upload(path, number)
-        if part != upload.part_count or not content:
+        if part != upload.part_count or not content or upload.ledger != NO_LEDGER:
             says = f"part {part} of {shown(path)}: part {upload.part_count} comes next, and has bytes"
             raise FileError(FileFault.INVALID, says)
         if part >= PARTS_MAX:
@@ -128,9 +151,40 @@ class UploadDraft(FileDraft):
     def end_upload(self, path: str, number: int) -> None:
         """Put the file at its path."""
         upload = self._upload(path, number)
+        if upload.ledger != NO_LEDGER:
+            raise FileError(FileFault.INVALID, f"the content of {shown(path)} is in a ledger: it has an end of its own")
         place = self._free_place(path, overwrite=upload.overwrite)
         self.records.append((UPLOAD_ENDED, (number,)))
         self._enter_file(place, upload.owner, upload.permission, upload.size, upload.part_count, number=number)
+
+    def note_ledger(self, path: str, number: int, ledger: int) -> None:
+        """Note in which ledger the content is going to lie; nothing has come yet."""
+        upload = self._upload(path, number)
+        if upload.part_count or ledger < 0 or upload.ledger not in (NO_LEDGER, ledger):
+            raise FileError(FileFault.INVALID, f"{shown(path)} has some content, or another ledger, already")
+        noted = msgspec.structs.replace(upload, ledger=ledger, since_ms=self._now_ms)
+        self.records.append((UPLOADED, (number, *msgspec.structs.astuple(noted))))
+
+    def note_progress(self, path: str, number: int, size: int) -> None:
+        """Note how much is in the ledger; refuse early what will not be taken in the end."""
+        upload = self._in_ledger(path, number)
+        check_large(path, size)
+        place = self._free_place(path, overwrite=upload.overwrite)
+        self._check_room(place, FileSum(0, 0, size - (place.node.size if place.node else 0)))
+        noted = msgspec.structs.replace(upload, size=max(size, upload.size), since_ms=self._now_ms)
+        self.records.append((UPLOADED, (number, *msgspec.structs.astuple(noted))))
+
+    def end_ledger(self, path: str, number: int, size: int, chunk_count: int, digest: bytes) -> None:
+        """Put the file at its path, with what its ledger holds."""
+        upload = self._in_ledger(path, number)
+        check_large(path, size)
+        content = FileContent(upload.ledger, size, chunk_count, digest)
+        if not content.is_whole:
+            raise FileError(FileFault.INVALID, f"{size} bytes in {chunk_count} chunks are no content of {shown(path)}")
+        place = self._free_place(path, overwrite=upload.overwrite)
+        self.records.append((UPLOAD_ENDED, (number,)))
+        self.records.append((LEDGER_NAMED, (number, *msgspec.structs.astuple(content))))
+        self._enter_file(place, upload.owner, upload.permission, size, 0, number=number)
 
     def drop_upload(self, path: str, number: int) -> bool:
         """Forget what was sent; return whether anything was."""
@@ -150,6 +204,14 @@ class UploadDraft(FileDraft):
     def _forget(self, number: int, upload: FileUpload) -> None:
         self.records.append((UPLOAD_ENDED, (number,)))
         self.records.extend((PART_ERASED, (number, part)) for part in range(upload.part_count))
+        if upload.ledger != NO_LEDGER:
+            self.records.append((LEDGER_FREED, (upload.ledger, number, False)))
+
+    def _in_ledger(self, path: str, number: int) -> FileUpload:
+        upload = self._upload(path, number)
+        if upload.ledger == NO_LEDGER:
+            raise FileError(FileFault.INVALID, f"nothing is said of a ledger for {shown(path)}")
+        return upload
 
     def _upload(self, path: str, number: int) -> FileUpload:
         upload = self._uploads.held.get(number)

@@ -205,6 +205,7 @@ async def _finish(
     await delete_tree(store, detaching_path(note.log_id, rsm_root))
     await delete_tree(store, policy_path(note.log_id, rsm_root))
     await delete_tree(store, readers_path(note.log_id, rsm_root))
+    await delete_tree(store, contents_path(note.log_id, rsm_root))
     with contextlib.suppress(NoNodeError):
         await store.delete(f"{rsm_root}/deleting/{note.log_id}")
     unread_ids = sorted({*unread} - {*ledger_ids})
@@ -214,6 +215,11 @@ async def _finish(
 def forking_path(log_id: str, rsm_root: str) -> str:
     """Return the node that stands while a fork is being made, and has its name."""
     return f"{rsm_root}/forking/{log_id}"
+
+
+def contents_path(log_id: str, rsm_root: str) -> str:
+    """Return the node that stands once a log has had ledgers with contents beside its entries."""
+    return f"{rsm_root}/contents/{log_id}"
 
 
 async def ensure_node(store: MetadataStore, path: str) -> None:

@@ -31,7 +31,7 @@ from rsm_spark.files.commands import (
     SetQuota,
 )
 from rsm_spark.files.errors import FileFault, file_error
-from rsm_spark.files.limits import PART_BYTES_MAX
+from rsm_spark.files.limits import FILE_BYTES_MAX, PART_BYTES_MAX
 from rsm_spark.files.settings import DEFAULT_LOG
 from rsm_spark.files.writing import write_file
 
@@ -166,6 +166,11 @@ def put(
             return await write_file(client.execute, path, pieces, getpass.getuser(), 0o644, overwrite=overwrite)
 
     try:
+        if source != "-" and Path(source).stat().st_size > FILE_BYTES_MAX:
+            raise UsageError(
+                f"{source}: it has more than {FILE_BYTES_MAX >> 20} MiB, which lie in a ledger: send it to a server "
+                f"that runs with --ledger-files, curl -L -T FILE -X PUT 'http://HOST:PORT/webhdfs/v1{path}?op=CREATE'"
+            )
         with contextlib.nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as file:
             size = at.ask(_put)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 from ledger.http.api_settings import ApiSettings
@@ -13,9 +14,10 @@ from ledger.http.tokens import NOBODY, Caller, Tokens
 from ledger.http.turn_queue import TurnQueue
 from ledger.rights.table import Right, may
 from rsm_spark.files.commands import FileCommand, FileDone, FileQuery, FileResult, UploadBegun
+from rsm_spark.files.content_ledgers import ContentLedgers
 from rsm_spark.files.desk import FileDesk
 from rsm_spark.files.errors import FileError, FileFault
-from rsm_spark.files.limits import FILE_BYTES_MAX, PART_BYTES_MAX
+from rsm_spark.files.limits import FILE_BYTES_MAX, LARGE_BYTES_MAX, PART_BYTES_MAX
 from rsm_spark.files.scopes import message_fault, path_fault
 from rsm_spark.files.webhdfs.parameters import WebHdfsParameters
 
@@ -31,12 +33,15 @@ class WebHdfsState(ApiState):
 
     Args:
         desk: Carries out what is asked.
+        contents: Contents in ledgers of their own.
         log: Name of the store's log.
         settings: See `ApiSettings`.
         tokens: Who may; None = everybody is the administrator.
 
     Attributes:
         desk: The same.
+        contents: The same.
+        writes_ledgers: Files above 1 MiB go to ledgers of their own.
         log: The same.
         answers: Bytes of long answers that callers have not taken yet.
         turns: Where contents wait until it is their caller's turn.
@@ -45,12 +50,26 @@ class WebHdfsState(ApiState):
 
     """
 
-    def __init__(self, desk: FileDesk, log: str, settings: ApiSettings, tokens: Tokens | None) -> None:
+    def __init__(
+        self,
+        desk: FileDesk,
+        contents: ContentLedgers,
+        log: str,
+        settings: ApiSettings,
+        tokens: Tokens | None,
+        *,
+        writes_ledgers: bool,
+    ) -> None:
         super().__init__(settings, tokens)
         self.desk = desk
+        self.contents = contents
+        self.writes_ledgers = writes_ledgers
         self.log = log
         whole = ANSWERS_BYTES_MAX
         self.answers = Pool(whole, settings.of_token(whole), settings.of_address(whole))
+        # A body is passed on as it comes: of a file of any length no more is held than of one that fits the records.
+        bodies, part = settings.bodies_bytes_max, FILE_BYTES_MAX
+        self.bodies = Pool(bodies, max(part, settings.of_token(bodies)), max(part, settings.of_address(bodies)))
         self.turns = TurnQueue(settings.bodies_bytes_max // 2)
         self.address = self.url = ""
 
@@ -92,6 +111,11 @@ class WebHdfsCall:
         return self.parameters.text("user.name")[:100] or self.caller.name
 
     @property
+    def bytes_max(self) -> int:
+        """Bytes of a file that this door takes."""
+        return LARGE_BYTES_MAX if self.state.writes_ledgers and self.operation == "CREATE" else FILE_BYTES_MAX
+
+    @property
     def turns_key(self) -> str:
         """Name under which the caller takes turns."""
         client = self.scope.get("client")
@@ -131,17 +155,18 @@ class WebHdfsCall:
             HttpProblem: It is too much just now, or the client has gone.
 
         """
-        state, holder, said = self.state, self.state.holder(self.caller, self.scope), self._said_bytes()
+        state, holder = self.state, self.state.holder(self.caller, self.scope)
+        said = min(self._said_bytes(), FILE_BYTES_MAX)  # What is longer is counted as it comes.
         state.take(self.caller, self.caller.bytes, said, "bytes")
         gathered, size, is_first, more = bytearray(), 0, True, True
         try:
             while more:
                 part, more = await self._received()
                 size += len(part)
-                if size > FILE_BYTES_MAX:
+                if size > self.bytes_max:
                     raise self._too_large()
                 if size > said:
-                    state.take(self.caller, self.caller.bytes, min(len(part), size - said), "bytes")
+                    await self._take_bytes(min(len(part), size - said), size)
                 self._take_room(len(part), holder)
                 gathered += part
                 while len(gathered) >= PART_BYTES_MAX or (not more and (gathered or is_first)):
@@ -154,10 +179,19 @@ class WebHdfsCall:
         finally:
             state.bodies.give(len(gathered), holder)
 
+    async def _take_bytes(self, amount: int, size: int) -> None:
+        """Count bytes that come: a short file is refused above the caller's rate, a long one is read more slowly."""
+        while size > FILE_BYTES_MAX and self.caller.bytes is not None:
+            wait_s = self.caller.bytes.take(self.state.clock_s(), amount)
+            if not wait_s:
+                return
+            await asyncio.sleep(wait_s)
+        self.state.take(self.caller, self.caller.bytes, amount, "bytes")
+
     def _said_bytes(self) -> int:
         """Return the length that the head says; 0 = it does not."""
         length = self.headers.get(b"content-length", b"0")
-        if not length.isdigit() or len(length) > _LENGTH_DIGITS_MAX or int(length) > FILE_BYTES_MAX:
+        if not length.isdigit() or len(length) > _LENGTH_DIGITS_MAX or int(length) > self.bytes_max:
             raise self._too_large()
         return int(length)
 
@@ -178,7 +212,9 @@ class WebHdfsCall:
         bodies.take(size, holder)
 
     def _too_large(self) -> FileError:
-        says = f"{self.path[:200]}: a file has at most {FILE_BYTES_MAX} bytes"
+        says = f"{self.path[:200]}: a file has at most {self.bytes_max} bytes"
+        if self.operation == "APPEND":
+            says = f"{self.path[:200]}: at most {self.bytes_max} bytes are appended to a file"
         return FileError(FileFault.TOO_LARGE, says)
 
     def may_do(self, right: Right) -> bool:

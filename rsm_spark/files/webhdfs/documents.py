@@ -9,7 +9,7 @@ import msgspec
 from ledger.http.problems import HttpProblem
 from rsm_spark.errors import InvalidCommandError, OutcomeUnknownError
 from rsm_spark.files.commands import ANY, EntriesSum, EntryShown
-from rsm_spark.files.errors import FileError, FileFault
+from rsm_spark.files.errors import DamagedContentError, FileError, FileFault
 
 BLOCK_BYTES = 128 * 1024 * 1024
 """Size of a block that files are said to have; they have none."""
@@ -67,6 +67,8 @@ def fault_of(error: Exception) -> RemoteFault | None:
         case HttpProblem():
             later = _LATER if error.status in _STATUS_OF_OVERLOAD else "java.io.IOException"
             return RemoteFault(error.status, _BY_STATUS.get(error.status, later), error.detail)
+        case DamagedContentError():
+            return RemoteFault(500, "java.io.IOException", str(error))
         case OutcomeUnknownError():
             return RemoteFault(503, "java.io.IOException", str(error))
         case InvalidCommandError():

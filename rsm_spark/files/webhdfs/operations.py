@@ -18,6 +18,7 @@ from rsm_spark.files.commands import (
     EntryShown,
     FileDone,
     FilePart,
+    FilePlace,
     ListEntries,
     MakeDirectory,
     ReadFile,
@@ -137,29 +138,46 @@ async def _open(call: WebHdfsCall) -> HttpReply | FileStream:
         return _json({"Location": _here(call, "OPEN")})
     offset, length = parameters.number("offset") or 0, parameters.number("length")
     found = await call.query(ReadFile(call.path, offset, length))
-    assert isinstance(found, FilePart)
+    assert isinstance(found, FilePart | FilePlace)
     wanted = found.size - offset if length is None else min(length, found.size - offset)
-    if len(found.content) == wanted:
-        return HttpReply(200, found.content, content_type=_BYTES)
-    return FileStream(_BYTES, wanted, _pieces(call, found, offset, wanted))
+    pieces = _pieces(call, found, offset, wanted)
+    first = await anext(pieces)  # What cannot be read at all is an error, not half an answer.
+    if len(first) == wanted:
+        await pieces.aclose()
+        return HttpReply(200, first, content_type=_BYTES)
+    return FileStream(_BYTES, wanted, _led_by(first, pieces))
 
 
-async def _pieces(call: WebHdfsCall, part: FilePart, offset: int, wanted: int) -> AsyncGenerator[bytes]:
+async def _led_by(first: bytes, pieces: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    async with aclosing(pieces):
+        yield first
+        async for piece in pieces:
+            yield piece
+
+
+async def _pieces(call: WebHdfsCall, found: FilePart | FilePlace, offset: int, wanted: int) -> AsyncGenerator[bytes]:
     """Iterate over what is wanted of a file, as it was at the first piece.
 
     Raises:
         FileError: Another one took its place meanwhile, or it is gone.
 
     """
-    number, sent = part.number, 0
+    number, sent = found.number, 0
     while True:
-        yield part.content
-        sent += len(part.content)
+        if isinstance(found, FilePlace):
+            end = min(found.content.size, offset + wanted)
+            async with aclosing(call.state.contents.pieces(found, offset + sent, end)) as pieces:
+                async for piece in pieces:
+                    yield piece
+                    sent += len(piece)
+        else:
+            yield found.content
+            sent += len(found.content)
         if sent >= wanted:
             return
-        found = await call.query(ReadFile(call.path, offset + sent, wanted - sent, number))
-        assert isinstance(found, FilePart)
-        part = found
+        more = await call.query(ReadFile(call.path, offset + sent, wanted - sent, number))
+        assert isinstance(more, FilePart | FilePlace)
+        found = more
 
 
 async def _sum(call: WebHdfsCall) -> HttpReply:
@@ -228,7 +246,8 @@ async def _create(call: WebHdfsCall) -> HttpReply:
     if sent_on is not None:
         return sent_on
     async with aclosing(call.pieces()) as pieces:
-        await write_file(call.execute, call.path, pieces, call.owner, permission, overwrite=overwrite)
+        begin = call.state.contents.create if call.state.writes_ledgers else None
+        await write_file(call.execute, call.path, pieces, call.owner, permission, overwrite=overwrite, begin=begin)
     return _nothing(201, f"{call.state.url}{PREFIX}{quote(call.path)}")
 
 

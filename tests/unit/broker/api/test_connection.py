@@ -1,5 +1,7 @@
 """What a hostile or broken client sends: an error, the connection closed where it must be, the server alive."""
 
+# Longer than 400 lines: each is one way to be hostile, to the same server.
+
 from __future__ import annotations
 
 import asyncio
@@ -172,6 +174,22 @@ def test_a_body_as_large_as_allowed_is_read_and_one_byte_more_is_not() -> None:
         assert len(broker.commands) == 2
 
     _run(scenario, body_bytes_max=100_000)
+
+
+def test_a_long_body_has_the_time_that_it_takes_at_the_pace_that_is_asked_for() -> None:
+    async def scenario(server: HttpServer, _stand_in: StandIn) -> None:
+        body = b'{"type":"mail"' + b" " * 50_000 + b"}"
+        caller = await Caller.of(server)
+        caller.writer.write(_head("POST", "/api/v1/tasks", _JSON, f"Content-Length: {len(body)}") + body[:-1])
+        await asyncio.sleep(0.5)
+        caller.writer.write(body[-1:])
+        assert (await caller.answer()).status == 201
+        caller.close()
+        caller, answer = await _send(server, _head("POST", "/api/v1/tasks", _JSON, "Content-Length: 50000") + b"{")
+        assert (answer.status, answer.json["reason"]) == (408, "too-slow"), "who has sent little has little time"
+        caller.close()
+
+    _run(scenario, read_body_s=0.05, read_body_bytes_per_s=1_000)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,174 @@
+"""Frees the space of contents that nothing names any more: the leader of a file store deletes their ledgers.
+
+1. The log itself says which ledgers nothing names any more, and since which revision: of files that were deleted or
+   replaced, and of uploads that were given up. One whose server is silent for too long, by logged time, is given up.
+2. A ledger that a file has had goes only once the log is trimmed beyond the revision at which it lost its name. Until
+   then an older state can be had, by a replay or by a fork; behind that no snapshot can be gone on from that names it.
+3. A ledger of which the log knows nothing was created by a server that died before it could note it. Its metadata say
+   for which upload; once that has ended, nothing will ever name it. A new leader looks for those once.
+4. What is asked of the state is asked as any read: what is not confirmed frees nothing.
+
+The ledger goes first, then the log forgets it: cut off in between, the next round does it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+from ledger.client.client import LedgerClient
+from ledger.errors import LedgerError, NoSuchLedgerError
+from rsm_spark.core.chain import LogChain
+from rsm_spark.core.orphans import content_number, maker_of
+from rsm_spark.errors import RsmError
+from rsm_spark.files.commands import (
+    FileCommand,
+    FileDone,
+    FileQuery,
+    FileResult,
+    FindNameless,
+    ForgetLedgers,
+    FreedLedger,
+    FreedLedgers,
+    ListFreed,
+    NamelessLedgers,
+    UploadBegun,
+)
+from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.log.sharing import SharedLedgers
+
+_LOGGER = logging.getLogger(__name__)
+_AT_ONCE = 100
+_PAUSE_S = 0.2
+Execute = Callable[[FileCommand], Awaitable[FileDone | UploadBegun]]
+Ask = Callable[[FileQuery], Awaitable[FileResult]]
+
+
+class FileCleaner:
+    """See the module. For one event loop.
+
+    Args:
+        client: Connected ledger client; stays the caller's.
+        chains: Of the log.
+        rsm_root: Where logs live.
+        execute: Has a command carried out.
+        ask: Answers a query by what is confirmed.
+        leads: Whether this replica leads.
+        pause_s: Time between two looks.
+
+    Attributes:
+        deleted: Ledgers deleted since the process began.
+
+    """
+
+    def __init__(
+        self,
+        client: LedgerClient,
+        chains: ChainStore,
+        rsm_root: str,
+        *,
+        execute: Execute,
+        ask: Ask,
+        leads: Callable[[], bool],
+        pause_s: float,
+    ) -> None:
+        self.deleted = 0
+        self._client = client
+        self._chains = chains
+        self._rsm_root = rsm_root
+        self._execute = execute
+        self._ask = ask
+        self._leads = leads
+        self._pause_s = pause_s
+        self._wake = asyncio.Event()
+        self._has_swept = False
+
+    def look(self) -> None:
+        """Look now: the role has changed."""
+        self._has_swept = False
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Look again and again, while this replica leads; until cancelled."""
+        while True:
+            if self._leads():
+                try:
+                    await self.round()
+                    if not self._has_swept:
+                        self._has_swept = True
+                        await self.sweep()
+                except (LedgerError, RsmError, TimeoutError) as error:
+                    self._has_swept = False
+                    _LOGGER.info("freeing the space of files has to wait: %s", error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self._pause_s)
+            self._wake.clear()
+
+    async def round(self) -> None:
+        """Delete what may go of the ledgers that the log names as freed.
+
+        Raises:
+            LedgerError: The metadata store cannot be asked.
+            RsmError: The state cannot be asked.
+
+        """
+        found = await self._ask(ListFreed("/", _AT_ONCE * 10))
+        assert isinstance(found, FreedLedgers)
+        if not found.ledgers:
+            return
+        chain, _ = await self._chains.read()
+        due = [one for one in found.ledgers if is_due(one, chain)]
+        for first in range(0, len(due), _AT_ONCE):
+            some = due[first : first + _AT_ONCE]
+            await self._delete(chain, [one.ledger for one in some if await self._is_content(chain, one)])
+            await self._execute(ForgetLedgers("/", tuple(one.ledger for one in some)))
+
+    async def sweep(self) -> None:
+        """Look through all ledgers of the cluster, in slices, for contents of this log that nothing knows of."""
+        chain, _ = await self._chains.read()
+        ledgers = await self._client.list()
+        for first in range(0, len(ledgers), _AT_ONCE):
+            asked = []
+            for ledger in ledgers[first : first + _AT_ONCE]:
+                with contextlib.suppress(NoSuchLedgerError):  # Deleted meanwhile.
+                    custom = (await self._client.metadata(ledger)).custom
+                    number = content_number(custom)
+                    if number is not None and maker_of(custom) == chain.log_id:
+                        asked.append((ledger, number))
+            if asked:
+                found = await self._ask(FindNameless("/", tuple(asked)))
+                assert isinstance(found, NamelessLedgers)
+                await self._delete(chain, list(found.ledgers))
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _is_content(self, chain: LogChain, freed: FreedLedger) -> bool:
+        """Return whether a ledger was made for the upload that the log says. So nobody has another one deleted."""
+        try:
+            custom = (await self._client.metadata(freed.ledger)).custom
+        except NoSuchLedgerError:  # Deleted before, and not forgotten.
+            return False
+        makers = {chain.log_id, *(one.log_id for one in chain.origins)}
+        if content_number(custom) == freed.number and maker_of(custom) in makers:
+            return True
+        _LOGGER.error("ledger %d is named as the content of file %d, and is not", freed.ledger, freed.number)
+        return False
+
+    async def _delete(self, chain: LogChain, ledgers: list[int]) -> None:
+        if not ledgers:
+            return
+        done = await SharedLedgers(self._client, chain.log_id, self._rsm_root).delete(ledgers)
+        self.deleted += len(done.deleted)
+        _LOGGER.info("deleted %d ledgers of contents that nothing names any more", len(done.deleted))
+
+
+def is_due(freed: FreedLedger, chain: LogChain) -> bool:
+    """Return whether a ledger may go: no state that can still be had names it.
+
+    Args:
+        freed: What the log says of it.
+        chain: Of the log; every state that can be had is at a revision that it holds, or right before.
+
+    """
+    return not freed.revision or bool(chain.ledgers and chain.ledgers[0].first_revision > freed.revision)
