@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
 from rsm_spark.client.leader_finder import FoundReplica
 from rsm_spark.client.replica_connection import ReplicaConnection
@@ -56,7 +56,7 @@ class _Link:
         self.uses = 0
 
 
-class _LinkUse(AbstractAsyncContextManager[ServiceClient]):
+class _LinkUse(AbstractContextManager[ServiceClient], AbstractAsyncContextManager[ServiceClient]):
     """A link while something is under way on it; there is one for each command, so it is no generator."""
 
     __slots__ = ("_link", "_links", "_owner")
@@ -65,13 +65,19 @@ class _LinkUse(AbstractAsyncContextManager[ServiceClient]):
         self._links = links
         self._owner = owner
 
-    async def __aenter__(self) -> ServiceClient:
+    def __enter__(self) -> ServiceClient:
         self._link = self._links._link(self._owner)
         self._link.uses += 1
         return self._link.client
 
-    async def __aexit__(self, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self._link.uses -= 1
+
+    async def __aenter__(self) -> ServiceClient:
+        return self.__enter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.__exit__()
 
 
 class LeaderLinks:
@@ -90,8 +96,8 @@ class LeaderLinks:
         self._links: OrderedDict[str, _Link] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
-    def of(self, owner: str) -> AbstractAsyncContextManager[ServiceClient]:
-        """Have the client of a caller while something is under way; "" = everybody's."""
+    def of(self, owner: str) -> _LinkUse:
+        """Have the client of a caller while something is under way, by `with` or `async with`; "" = everybody's."""
         return _LinkUse(self, owner)
 
     def _link(self, owner: str) -> _Link:

@@ -119,6 +119,8 @@ class ReplicatedState:
         self.logged_ms = 0
         self.is_sealed = False
         self.description: MachineDescription | None = None
+        # As a mark has it: the same for entry after entry.
+        self._described: tuple[MachineDescription, bytes] | None = None
         self.format_level = 1
         self.checkpoint_revision = NO_REVISION
         self._verified = VerifiedTable()
@@ -405,10 +407,18 @@ class ReplicatedState:
             self._row_count,
             self.format_level,
             self.checkpoint_revision,
-            b"" if self.description is None else encode_description(self.description),
+            self._description_bytes(),
         )
         durable.commit(mark, changes)
         self._unkept = {}
+
+    def _description_bytes(self) -> bytes:
+        description = self.description
+        if description is None:
+            return b""
+        if self._described is None or self._described[0] is not description:
+            self._described = description, encode_description(description)
+        return self._described[1]
 
     def resume(self, mark: StateMark) -> None:
         """Take the state that a durable machine has kept as this one.

@@ -28,6 +28,7 @@ from rsm_spark.errors import NotLeaderError, RsmError
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.sql.bounded_service import BoundedService
+from rsm_spark.sql.denials import Refused, nobody_is_told, shown_reason
 from rsm_spark.sql.feed.events import shown_value
 from rsm_spark.sql.messages import (
     SqlFault,
@@ -63,6 +64,7 @@ OWNER_REQUESTS_MAX: Final = 16
 _ANSWER_S: Final = 15.0
 """Less than the HTTP server's own limit: who hears nothing of a write hears that it may have been done."""
 BAD_REQUEST: Final = "08P01"
+ROUTE: Final = "POST /v1/sql"
 _JSON: Final = "application/json"
 _BIG: Final = 1 << 63
 
@@ -111,6 +113,9 @@ class SqlHttpEdge:
         log: Name of the log.
         result_bytes_max: Of the rows of one answer.
 
+    Attributes:
+        on_refused: Told of statements that callers had no right to.
+
     """
 
     def __init__(self, replica: Replica, reads: SqlReads, links: LeaderLinks, log: str, result_bytes_max: int) -> None:
@@ -120,27 +125,32 @@ class SqlHttpEdge:
         self._log = log
         self._result_bytes_max = result_bytes_max
         self._running: Counter[str] = Counter()
+        self.on_refused: Refused = nobody_is_told
 
     def routes(self) -> dict[str, ProbeRoute]:
         """Return what is served."""
-        return {"POST /v1/sql": ProbeRoute(self._answer, Right.STATE_READ, body_bytes_max=BODY_BYTES_MAX)}
+        return {ROUTE: ProbeRoute(self._answer, Right.STATE_READ, body_bytes_max=BODY_BYTES_MAX)}
 
     async def stop(self) -> None:
         """Give up what is under way."""
         await self._links.close()
 
     async def _answer(self, asked: ProbeRequest) -> ProbePage:
+        place = 0
         try:
             results, revision = await self._done(asked)
             return ProbePage(200, msgspec.json.encode({"results": results, "revision": revision}) + b"\n", _JSON)
         except PgFault as error:
-            return complaint(error, 0)
+            fault = error
         except RsmError as error:
-            return complaint(fault_of_error(error), getattr(error, "statement", 0))
+            fault, place = fault_of_error(error), getattr(error, "statement", 0)
         except _StatementFaultError as error:
-            return complaint(fault_of(error.fault), error.fault.statement)
+            fault, place = fault_of(error.fault), error.fault.statement
         except asyncio.QueueFull:
-            return complaint(PgFault(OVERLOADED, "too many reads wait: try again"), 0)
+            fault = PgFault(OVERLOADED, "too many reads wait: try again")
+        if fault.code == DENIED:
+            self.on_refused(asked.principal, ROUTE, asked.source, shown_reason(fault.text))
+        return complaint(fault, place)
 
     async def _done(self, asked: ProbeRequest) -> tuple[list[dict[str, Any]], int]:
         principal = asked.principal

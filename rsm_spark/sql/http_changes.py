@@ -21,6 +21,7 @@ from ledger.http.routes import ProbePage, ProbeRequest, ProbeRoute, ProbeStream
 from ledger.rights.principal import turns_name
 from ledger.rights.table import Right
 from rsm_spark.errors import InvalidCommandError, MissingLogError, RsmError
+from rsm_spark.sql.denials import Refused, nobody_is_told, shown_reason
 from rsm_spark.sql.feed.desk import FeedDesk
 from rsm_spark.sql.feed.events import BEGINNING, NOW, SqlChange, SqlFeedRequest, SqlFeedSlice, check_feed_request
 from rsm_spark.sql.http_api import BAD_REQUEST, complaint
@@ -30,6 +31,7 @@ from rsm_spark.sql.table_rights import rights_of
 from rsm_spark.transport.reach import fault_of
 
 TRIMMED: Final = "55000"
+_ROUTE: Final = "GET /v1/sql/changes"
 _PARTIAL: Final = (
     b'event: partial\ndata: {"message":"of some tables nothing is told: the caller has no right to read them"}\n\n'
 )
@@ -47,20 +49,24 @@ class SqlHttpChanges:
         feeds: Of the replica.
         log: Name of the log.
 
+    Attributes:
+        on_refused: Told of feeds that callers had no right to.
+
     """
 
     def __init__(self, feeds: FeedDesk, log: str) -> None:
         self._feeds = feeds
         self._log = log
+        self.on_refused: Refused = nobody_is_told
 
     def routes(self) -> dict[str, ProbeRoute]:
         """Return what is served."""
-        return {"GET /v1/sql/changes": ProbeRoute(self._answer, Right.STATE_READ, is_stream=True)}
+        return {_ROUTE: ProbeRoute(self._answer, Right.STATE_READ, is_stream=True)}
 
     async def _answer(self, asked: ProbeRequest) -> ProbePage | ProbeStream:
         fault = fault_of(asked.principal, self._log, SQL_SCOPES)
         if fault:
-            return complaint(PgFault(DENIED, fault), 0)
+            return self._denied(asked, PgFault(DENIED, fault))
         owner = turns_name(asked.principal, asked.source.rpartition(":")[0])
         try:
             texts = _texts(self._feeds.slices(_request(asked, self._log), owner, rights_of(asked.principal)))
@@ -73,10 +79,16 @@ class SqlHttpChanges:
             trimmed = {"sqlstate": TRIMMED, "message": str(error), "first_revision": _first_held(error)}
             return ProbePage(410, _encode({"error": trimmed}) + b"\n", "application/json")
         except RsmError as error:
-            return complaint(fault_of_error(error), 0)
+            return self._denied(asked, fault_of_error(error))
         except LedgerError as error:
             return complaint(PgFault(NOT_NOW, f"the log cannot be read: {error}"), 0)
         return ProbeStream(texts, _TYPE)
+
+    def _denied(self, asked: ProbeRequest, fault: PgFault) -> ProbePage:
+        """Return the answer to a feed that cannot begin; tell of it, if that is for want of a right."""
+        if fault.code == DENIED:
+            self.on_refused(asked.principal, _ROUTE, asked.source, shown_reason(fault.text))
+        return complaint(fault, 0)
 
 
 async def _texts(slices: AsyncGenerator[SqlFeedSlice, None]) -> AsyncGenerator[bytes, None]:

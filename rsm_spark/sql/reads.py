@@ -9,14 +9,17 @@ once is read where it came, see `rsm_spark.sql.quick_reads`.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Sequence
 
 import msgspec
 
+from ledger.rights.principal import Principal
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, Query, Request
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
 from rsm_spark.core.writer_marks import decode_mark, encode_mark, is_marked
 from rsm_spark.errors import InvalidCommandError, NotLeaderError, NotReadyError, RsmError, TooStaleError
+from rsm_spark.sql.denials import Refused, denial, nobody_is_told
 from rsm_spark.sql.engine.reader import SliceReply
 from rsm_spark.sql.messages import (
     SqlEnd,
@@ -41,9 +44,10 @@ from rsm_spark.sql.system_desk import SystemDesk
 from rsm_spark.sql.system_tables import SystemAsker, SystemRows, sees_all, system_names
 from rsm_spark.sql.table_rights import TableRights, opened, rights_of, within
 from rsm_spark.sql.transactions import TransactionDesk
-from rsm_spark.transport.guard import caller_or_nobody
+from rsm_spark.transport.guard import caller_or_nobody, calling_source
 from rsm_spark.transport.request_admission import Backend
 
+_STATEMENT = "SQL: statement"
 _EMPTY = Query(b"")
 _NONE = Answer(AnswerStatus.REFUSED, 0, b"")
 
@@ -58,6 +62,9 @@ class SqlReads:
         results: Has its results that are read in slices; None = it has none.
         system: Tells of the log and its replicas; None = there are no system tables.
         quick: Answers what is over at once; None = the pool reads all.
+
+    Attributes:
+        on_refused: Told of statements that callers over guarded ports had no right to.
 
     """
 
@@ -77,6 +84,7 @@ class SqlReads:
         self._results = results
         self._system = system
         self._tasks: set[asyncio.Task[None]] = set()
+        self.on_refused: Refused = nobody_is_told
 
     @property
     def leader_address(self) -> str | None:
@@ -93,8 +101,26 @@ class SqlReads:
         """
         principal = caller_or_nobody()
         rights = rights_of(principal)
-        if rights is not None:
-            requests = [_within(rights, request) for request in requests]
+        if rights is None or principal is None:
+            return self._submit(requests, freshness, owner, principal)
+        bounded = [_within(rights, request) for request in requests]
+        answered = self._submit(bounded, freshness, owner, principal)
+        answered.add_done_callback(functools.partial(self._tell_denied, principal, calling_source(), requests))
+        return answered
+
+    def _tell_denied(
+        self, principal: Principal, source: str, requests: Sequence[Request], answered: asyncio.Future[Sequence[Answer]]
+    ) -> None:
+        if answered.cancelled() or answered.exception() is not None:
+            return
+        for request, answer in zip(requests, answered.result(), strict=True):
+            why = denial(request, answer)
+            if why:
+                self.on_refused(principal, _STATEMENT, source, why)
+
+    def _submit(
+        self, requests: Sequence[Request], freshness: Freshness, owner: str, principal: Principal | None
+    ) -> asyncio.Future[Sequence[Answer]]:
         if not any(type(request) is Query for request in requests):
             return self._replica.submit(requests, freshness=freshness, owner=owner)
         places = [place for place, request in enumerate(requests) if not _is_of_transaction(request)]

@@ -120,7 +120,9 @@ class SqlService(StoreService):
             settings.log,
             sql.result_bytes_max,
         )
-        self.http_routes = self._http.routes() | SqlHttpChanges(self.feeds, settings.log).routes()
+        changes = SqlHttpChanges(self.feeds, settings.log)
+        self.http_routes = self._http.routes() | changes.routes()
+        reads.on_refused = self._http.on_refused = changes.on_refused = self.server.guard.on_refused
         self.pg = None
         self.pg_address = ""
         if pg.port is None:

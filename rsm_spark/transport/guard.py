@@ -46,6 +46,12 @@ def caller_or_nobody() -> Principal | None:
     return None if caller is None else caller.principal
 
 
+def calling_source() -> str:
+    """Return where the call came from; "" = that is not known, or this is no call that came over a guarded port."""
+    caller = _CALLER.get(None)
+    return "" if caller is None else caller.source
+
+
 def shown_credential() -> tuple[bytes, tuple[str, ...]]:
     """Return what the caller has shown: its token, or the names in its certificate; in a handler likewise."""
     caller = _CALLER.get()
@@ -56,7 +62,7 @@ def shown_credential() -> tuple[bytes, tuple[str, ...]]:
 class _Caller:
     """A principal, how it is found again, and what it has shown."""
 
-    __slots__ = ("again", "names", "principal", "token")
+    __slots__ = ("again", "names", "principal", "source", "token")
 
     def __init__(
         self,
@@ -64,7 +70,9 @@ class _Caller:
         again: Callable[[], Principal | None],
         token: bytes = b"",
         names: Sequence[str] = (),
+        source: str = "",
     ) -> None:
+        self.source = source
         self.principal = principal
         self.again = again
         self.token = token
@@ -215,6 +223,7 @@ class Guard:
             await context.abort(code, f"of the caller that is passed on: {fault}")
         assert principal is not None
         caller = self._caller(principal, token, names)
+        caller.source = f"{peer} by way of {speaker.name}"
         _CALLER.set(caller)
         await self._hold(caller, inner, None, context)
 
@@ -236,6 +245,8 @@ class Guard:
             why = f"{caller.principal} has its part of this port's connections already: close some, or share them"
             self.refused(caller.principal, method, context.peer(), why)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+        if caller is not self._anybody:
+            caller.source = str(context.peer())
         _CALLER.set(caller)
         return caller
 

@@ -75,6 +75,8 @@ class ToldService:
             async for message in messages:
                 await context.write(message)
         except (RsmError, LedgerError) as error:
+            if isinstance(error, AccessDeniedError):
+                self._on_refused(principal, f"/{self._service}/{self._method}", source, str(error))
             await end_told(context, error)
         finally:
             await messages.aclose()  # type: ignore[attr-defined]  # it is a generator

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -226,7 +227,8 @@ async def test_no_door_of_any_replica_shows_or_changes_them(
 ) -> None:
     uri, log, site = cluster.metadata_uri, unique_name, Site(tmp_path)
     with stores(uri, log, tmp_path) as replicas:
-        both = [replicas.start(name, *site.options, command=SQL) for name in "ab"]
+        audits = [tmp_path / f"{name}.audit" for name in "ab"]
+        both = [replicas.start(path.stem, *site.options, "--audit-file", str(path), command=SQL) for path in audits]
         async with await SqlClient.connect(log, uri, security=site.shown["ann"]) as ann:
             await ann.transaction([*SETUP, ("INSERT INTO secret VALUES (3, ?)", (HIDDEN,))])
             before = (await ann.query(f"{SHOWN} ORDER BY 1, 2")).rows
@@ -240,6 +242,20 @@ async def test_no_door_of_any_replica_shows_or_changes_them(
                 assert done[0] > 20
             assert (await ann.query(f"{SHOWN} ORDER BY 1, 2")).rows == before
             assert (await ann.query("SELECT name, sql FROM sqlite_schema ORDER BY name")).rows == schema
+        _are_audited([line for path in audits for line in path.read_text().splitlines()])
+
+
+def _are_audited(lines: list[str]) -> None:
+    """Check that each door has told of what eve was refused, now and then: each kind at most once in ten seconds."""
+    told = [one for one in map(json.loads, lines) if one["principal"] == "eve"]
+    doors = {"PostgreSQL: statement", "POST /v1/sql", "GET /v1/sql/changes", "SQL: statement"}
+    actions = [one["action"] for one in told]
+    assert doors <= set(actions)
+    assert any("changes" in action.lower() and action.startswith("/") for action in actions), actions
+    assert all("no right to" in one["outcome"] and one["source"] and one["role"] == "client" for one in told), told
+    assert any(one.get("left_out", 0) > 5 for one in told), "they are counted"
+    assert len(told) < 100, "hundreds were refused"
+    assert HIDDEN not in str(lines)
 
 
 async def test_what_was_open_before_rights_were_taken_away_shows_nothing_more(

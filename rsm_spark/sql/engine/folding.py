@@ -114,6 +114,9 @@ class RecordWriter:
         shape = self._catalog.shape_of(number)
         old = read_image(self._execute, shape, key)
         values = decode_values(key)
+        if old is not None and shape.change:
+            self._execute(shape.change, (*shape.filled(decode_values(image)), *values))
+            return row_change(number, key, old, image)
         if old is not None:
             self._execute(shape.remove, values)
         self._execute(shape.insert, (*values, *shape.filled(decode_values(image))))

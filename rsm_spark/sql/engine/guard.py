@@ -90,10 +90,14 @@ class StatementGuard:
         self.rights: TableRights | None = None
         self.is_on = False
         self.system: frozenset[str] = frozenset()
+        self._has_heard = True
         self.begin()
 
     def begin(self) -> None:
         """Forget the statement before."""
+        if not self._has_heard:
+            return
+        self._has_heard = False
         self.refusal = ""
         self.written: set[str] = set()
         self.schema_action = ""
@@ -104,10 +108,21 @@ class StatementGuard:
         self.has_read = False
         self.has_read_system = False
 
+    @property
+    def change(self) -> tuple[str, str, str, bool, bool]:
+        """Effect of the statement on the schema, to be set again when others were looked at meanwhile."""
+        return self.schema_action, self.altered, self.target, self.is_rename, self.is_column_drop
+
+    @change.setter
+    def change(self, known: tuple[str, str, str, bool, bool]) -> None:
+        self._has_heard = True
+        self.schema_action, self.altered, self.target, self.is_rename, self.is_column_drop = known
+
     def __call__(self, action: int, one: str | None, two: str | None, database: str | None, _by: str | None) -> int:
         """Answer SQLite."""
         if not self.is_on:
             return apsw.SQLITE_OK
+        self._has_heard = True
         # SQLite names no database where it reads no column: count(*).
         is_of_system = database == _SYSTEM or (database is None and (one or "").lower() in self.system)
         if action == apsw.SQLITE_READ and is_of_system:

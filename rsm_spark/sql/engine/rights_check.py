@@ -140,12 +140,12 @@ class RightsCheck:
 
     def _check_made(self, *statements: str) -> None:
         guard = self._guard
-        known = guard.schema_action, guard.altered, guard.target, guard.is_rename, guard.is_column_drop
+        known = guard.change
         try:
             for sql in statements:
                 self.statement(sql)
         finally:
-            guard.schema_action, guard.altered, guard.target, guard.is_rename, guard.is_column_drop = known
+            guard.change = known
 
     def _firing(self, trigger: CatalogRow) -> list[str]:
         """Return statements that would fire a trigger."""

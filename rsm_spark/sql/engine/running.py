@@ -25,6 +25,8 @@ from rsm_spark.sql.records import OLD_IMAGES_VERSION, SqlRecord
 from rsm_spark.sql.statement_words import is_of_rows
 
 _PROGRESS_STEPS = 10_000
+_PLAIN_MAX = 1_000
+_PLAIN_CHARS_MAX = 4_096
 
 
 class SqlRunner:
@@ -70,6 +72,7 @@ class SqlRunner:
         self._touched = TouchedRows(execute, catalog)
         self._check = RightsCheck(connection, execute, guard)
         self._checked: set[str] = set()  # Texts that were looked at, for the rights of this transaction.
+        self._plain: set[str] = set()  # Texts that are one statement, which writes rows and returns none.
         self._deadline_s = float("inf")
         self._statements_seen = 0
         self._made: list[MadeRecord] = []
@@ -154,9 +157,10 @@ class SqlRunner:
         self._checked.clear()
         self._touched.clear()
         self._guard.begin()
-        self._savepoints = savepoints or SavepointStack()
-        for sql in self._savepoints.opening:
-            self._execute(sql)
+        if savepoints is not None or self._savepoints.depth:
+            self._savepoints = savepoints or SavepointStack()
+            for sql in self._savepoints.opening:
+                self._execute(sql)
         # An UPDATE tells the rowid that was inserted last: of this transaction.
         self._connection.set_last_insert_rowid(0)
 
@@ -186,6 +190,7 @@ class SqlRunner:
             self._is_caching = True
 
     def _outcome(self, statement: SqlStatement) -> SqlResult | SqlFault:
+        self._touched.read_all()  # What a statement has done may be undone by itself.
         try:
             own = self._savepoints.sql_of(statement.sql)
         except SqlRefusal as refusal:
@@ -253,6 +258,9 @@ class SqlRunner:
         return SqlResult(columns, rows, count, connection.last_insert_rowid() if is_changed else None)
 
     def _carry_out(self, statement: SqlStatement) -> tuple[tuple[tuple[str, str], ...], tuple[Any, ...]]:
+        if self._is_caching and statement.sql in self._plain:
+            self._carry_out_plain(statement)
+            return (), ()
         cursor = self._connection.cursor()
         columns: tuple[tuple[str, str], ...] = ()
 
@@ -276,7 +284,23 @@ class SqlRunner:
             self._guard.is_on = False
             bound_values(self._connection, None)
             cursor.close(force=True)
+        if can_cache and self._statements_seen == 1 and not columns and len(statement.sql) <= _PLAIN_CHARS_MAX:
+            if len(self._plain) >= _PLAIN_MAX:
+                self._plain.clear()
+            self._plain.add(statement.sql)
         return columns, rows
+
+    def _carry_out_plain(self, statement: SqlStatement) -> None:
+        """Run a statement that is known to be one, to leave the schema alone, and to return no rows."""
+        bound_values(self._connection, VALUE_BYTES_MAX)
+        self._guard.is_on = True
+        try:
+            self._connection.execute(statement.sql, statement.parameters)
+        except KeyError as error:
+            raise SqlRefusal("sql", f"the parameter {error} has no value") from None
+        finally:
+            self._guard.is_on = False
+            bound_values(self._connection, None)
 
     def _before_statement(self) -> None:
         """Hear of a statement that is prepared and about to run."""

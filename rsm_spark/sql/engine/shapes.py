@@ -39,6 +39,9 @@ class TableShape(NamedTuple):
         defaults: Of the columns; `_NO_DEFAULT` where it is not always the same.
         unique: Places in the image of the columns of each unique index beside the key; None = of expressions.
         select, remove, insert, scan: SQL by key, and of all rows; rows are read with the key before the columns.
+        change: SQL that writes all columns of the row with a key, which comes last; "" = there are none beside the key.
+        told_from: Place in a row of SQLite's pre-update hook from which on it has the columns; None = rows are read.
+        tells_new: The hook says what a row is going to be as it is read afterwards.
 
     """
 
@@ -55,6 +58,9 @@ class TableShape(NamedTuple):
     remove: str
     insert: str
     scan: str
+    change: str
+    told_from: int | None
+    tells_new: bool
 
     def image(self, values: Sequence[Any]) -> bytes:
         """Return the image of a row's values."""
@@ -69,6 +75,20 @@ class TableShape(NamedTuple):
     def filled(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Return the values of all columns of an image."""
         return (*values, *self.defaults[len(values) :])
+
+    def told(self, row: Sequence[Any]) -> tuple[Any, ...] | None:
+        """Return the columns of a row as the hook tells it; None = it may be told otherwise than it is read.
+
+        A row that was written before columns were added lacks these, the last one among them.
+        """
+        if self.told_from is None:
+            return None
+        values = tuple(row[self.told_from :])
+        if self.defaults:
+            default = self.defaults[-1]
+            if default is not None and default is not _NO_DEFAULT and (values[-1] is None or values[-1] == default):
+                return None
+        return values
 
     def must_leave_first(self, old: Sequence[Any], new: Sequence[Any]) -> bool:
         """Return whether a changed row may stand in the way of another one that is written before it."""
@@ -102,6 +122,9 @@ def read_shape(execute: Execute, name: str, number: int, sql: str) -> TableShape
     in_key = set(primary) if is_declared else set()
     others = [column for column in stored if column[1] not in in_key]
     place_of = {column[1]: place for place, column in enumerate(stored)}
+    is_by_rowid = not without_rowid
+    begin = stored.index(others[0]) if others else len(stored)
+    is_in_order = [one[1] for one in others] == [one[1] for one in stored[begin:]]
     table = quoted(name)
     names = tuple(quoted(column[1]) for column in others)
     keys = tuple(quoted(one) for one in key) if is_declared else key
@@ -112,7 +135,7 @@ def read_shape(execute: Execute, name: str, number: int, sql: str) -> TableShape
         key=keys,
         columns=names,
         key_places=tuple(place_of[one] for one in key) if is_declared else (),
-        is_by_rowid=not without_rowid,
+        is_by_rowid=is_by_rowid,
         is_counted=is_counted(sql),
         defaults=tuple(_default(column[2], column[3], is_strict=bool(is_strict)) for column in others),
         unique=_unique(execute, indexes, [column[1] for column in others]),
@@ -121,7 +144,15 @@ def read_shape(execute: Execute, name: str, number: int, sql: str) -> TableShape
         insert=f"INSERT INTO {table} ({', '.join((*keys, *names))}) "
         f"VALUES ({', '.join('?' * (len(keys) + len(names)))})",
         scan=f"SELECT {', '.join((*keys, *names))} FROM {table} ORDER BY {', '.join(keys)}",
+        change=f"UPDATE {table} SET {', '.join(f'{one} = ?' for one in names)} WHERE {by_key}" if names else "",
+        told_from=begin if is_by_rowid and is_in_order and not has_generated else None,
+        # SQLite keeps a whole number in a column of reals as one, and the hook says so of a row that comes.
+        tells_new=not any(_is_real(column[2]) for column in others),
     )
+
+
+def _is_real(kind: str) -> bool:
+    return any(part in kind.upper() for part in ("REAL", "FLOA", "DOUB"))
 
 
 def _rowid_name(table: str, columns: Sequence[str]) -> str:

@@ -14,6 +14,8 @@ from rsm_spark.sql.engine.shapes import Execute, TableShape
 from rsm_spark.sql.limits import ROWS_CHANGED_MAX, ROWS_REWRITTEN_MAX
 from rsm_spark.sql.records import ROWS, SqlRecord
 
+_TOLD_ROWS_MAX = 64
+"""Of so many rows it is remembered what they are going to be; of more they are read once all is done."""
 decode_values = msgspec.msgpack.Decoder(tuple[Any, ...]).decode
 
 
@@ -77,11 +79,25 @@ class TouchedRows:
         self.fault: Exception | None = None
         # Image before, by (number, key). Invariant: at most ROWS_CHANGED_MAX, and one more.
         self._before: dict[tuple[int, bytes], bytes | None] = {}
+        # Columns as SQLite's hook told them, before the first change and behind the last one. Invariant: of some of
+        # the rows in `_before`, none else.
+        self._told_before: dict[tuple[int, bytes], tuple[Any, ...]] = {}
+        self._told_now: dict[tuple[int, bytes], tuple[Any, ...] | None] = {}
+        self._is_told = True
 
     def clear(self) -> None:
         """Forget all."""
-        self._before.clear()
+        if self._before:
+            self._before.clear()
+            self._told_before.clear()
+            self._told_now.clear()
+        self._is_told = True
         self.fault = None
+
+    def read_all(self) -> None:
+        """Read from now on what has become of rows: some of what the hook told, or tells, may be undone."""
+        self._told_now.clear()
+        self._is_told = False
 
     def on_change(self, update: Any) -> None:
         """Hear of a row that is about to change: SQLite's pre-update hook."""
@@ -97,10 +113,45 @@ class TouchedRows:
             self.direct_count += 1
         shape = self._catalog.shape(update.table_name)
         operation = update.op
+        if shape.told_from is not None:
+            self._note_told(shape, operation, update)
+            return
         if operation != "INSERT":
             self._touch(shape, self._key(shape, update, is_new=False), is_there=True)
         if operation != "DELETE":
             self._touch(shape, self._key(shape, update, is_new=True), is_there=False)
+
+    def _note_told(self, shape: TableShape, operation: str, update: Any) -> None:
+        """Note a change of a row of a table whose rows the hook tells as they are read."""
+        number, now = shape.number, self._told_now
+        place: tuple[int, bytes] | None = None
+        if operation != "INSERT":
+            place = (number, pack((update.rowid,)))
+            if place not in self._before:
+                values = shape.told(update.old)
+                if values is None:
+                    self._touch(shape, place[1], is_there=True)
+                else:
+                    self._bound()
+                    self._before[place] = shape.image(values)
+                    if len(self._told_before) < _TOLD_ROWS_MAX:
+                        self._told_before[place] = values
+            if operation == "DELETE" or update.rowid_new != update.rowid:
+                if self._is_told:
+                    now[place] = None
+                place = None
+        if operation != "DELETE":
+            if place is None:
+                place = (number, pack((update.rowid_new,)))
+                if place not in self._before:
+                    self._bound()
+                    self._before[place] = None
+            if self._is_told and shape.tells_new:
+                now[place] = tuple(update.new[shape.told_from :])
+            else:
+                now.pop(place, None)
+        if len(now) > _TOLD_ROWS_MAX:
+            self.read_all()
 
     @staticmethod
     def _key(shape: TableShape, update: Any, *, is_new: bool) -> bytes:
@@ -113,11 +164,14 @@ class TouchedRows:
         place = (shape.number, key)
         if place in self._before:
             return
-        if len(self._before) >= ROWS_CHANGED_MAX:
-            raise SqlRefusal("limit", f"more than {ROWS_CHANGED_MAX} rows change: do it in several transactions")
+        self._bound()
         # The row itself is still as it was. What the hook says of it leaves out generated columns, and has other values
         # for columns that were added since the row was written.
         self._before[place] = read_image(self._execute, shape, key) if is_there else None
+
+    def _bound(self) -> None:
+        if len(self._before) >= ROWS_CHANGED_MAX:
+            raise SqlRefusal("limit", f"more than {ROWS_CHANGED_MAX} rows change: do it in several transactions")
 
     def touch_all(self, shape: TableShape) -> None:
         """Touch each row of a table: it is about to go, or all its rows are written anew.
@@ -127,6 +181,7 @@ class TouchedRows:
 
         """
         width = len(shape.key)
+        self.read_all()
         for row in self._execute(shape.scan):
             self._before.setdefault((shape.number, pack(row[:width])), shape.image(row[width:]))
             if len(self._before) > ROWS_REWRITTEN_MAX:
@@ -155,12 +210,15 @@ class TouchedRows:
     def take_records(self) -> list[MadeRecord]:
         """Return the records of what has become of the touched rows: what is gone first, then what is there."""
         before, self._before = self._before, {}
+        was_told, self._told_before = self._told_before, {}
+        now_told, self._told_now = self._told_now, {}
         leaving: list[MadeRecord] = []
         coming: list[MadeRecord] = []
         changed: list[tuple[TableShape, bytes, bytes, bytes, tuple[Any, ...]]] = []
-        for (number, key), old in before.items():
+        for place, old in before.items():
+            number, key = place
             shape = self._catalog.shape_of(number)
-            values = read_values(self._execute, shape, key)
+            values = now_told[place] if place in now_told else read_values(self._execute, shape, key)
             if values is None:
                 if old is not None:
                     leaving.append(self._gone(number, key, old, told=old))
@@ -174,7 +232,7 @@ class TouchedRows:
         is_alone, tells_old = len(before) == 1, self.tells_old
         for shape, key, old, new, values in changed:
             number = shape.number
-            was = shape.filled(decode_values(old)) if tells_old or not is_alone else ()
+            was = was_told.get((number, key)) or (shape.filled(decode_values(old)) if tells_old or not is_alone else ())
             told = told_old(was, values) if tells_old else None
             if not is_alone and shape.must_leave_first(was, values):
                 leaving.append(self._gone(number, key, old, told=None))

@@ -82,6 +82,7 @@ class SqlWriter:
         self._guard = StatementGuard(may_write=True)
         self._connection.authorizer = self._guard
         self._private = private_comment()
+        self._savepoint, self._release = f"{self._private}SAVEPOINT command", f"{self._private}RELEASE command"
         self._page_bytes = int(self.execute("PRAGMA page_size").fetchall()[0][0])
         self._connection.set_wal_hook(self._on_wal)
         self.catalog = SqlCatalog(self.execute)
@@ -230,7 +231,7 @@ class SqlWriter:
         self._begin(is_leading=True)
         size_max = self._settings.file_mib_max * _MIB
         used_before = self._used_bytes() if size_max else 0
-        self.execute("SAVEPOINT command")
+        self._connection.execute(self._savepoint)  # The guard is not on.
         results: list[SqlResult] = []
         began_s, time_s = self._clock_s(), self._settings.command_ms_max / 1000
         self._guard.rights = rights
@@ -252,7 +253,7 @@ class SqlWriter:
             self._spent_s += self._clock_s() - began_s
         self._pending, self._folded_count = made, 0
         if not made:
-            self.execute("RELEASE command")
+            self._connection.execute(self._release)
         return made, results
 
     def _used_bytes(self) -> int:
@@ -315,22 +316,27 @@ class SqlWriter:
             apsw.Error: The file failed.
 
         """
-        change = self._fold(record_type, fields)
+        pending = self._pending
+        if pending and pending[self._folded_count].fields is fields:
+            change = self._fold_pending(record_type, fields)
+        else:
+            change = self._fold(record_type, fields)
         if change is not None and change.table == CATALOG:
             self.history.note(revision, change)
         return change
 
+    def _fold_pending(self, record_type: int, fields: tuple[Any, ...]) -> RowChange | None:
+        """Take note that a record of the last decision belongs to its entry."""
+        made = self._pending[self._folded_count]
+        assert made.type == record_type
+        self._folded_count += 1
+        if self._folded_count == len(self._pending):
+            self._connection.execute(self._release)
+            self._pending = []
+        self._folded.append((record_type, fields))
+        return made.change
+
     def _fold(self, record_type: int, fields: tuple[Any, ...]) -> RowChange | None:
-        pending = self._pending
-        if pending:
-            made = pending[self._folded_count]
-            if made.fields is fields and made.type == record_type:
-                self._folded_count += 1
-                if self._folded_count == len(pending):
-                    self.execute("RELEASE command")
-                    self._pending = []
-                self._folded.append((record_type, fields))
-                return made.change
         self._begin(is_leading=False)
         try:
             change = self._folding.write(record_type, fields)

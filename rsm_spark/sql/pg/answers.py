@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -35,6 +36,7 @@ NO_ROWS: Final = _frame(b"n")
 SUSPENDED: Final = _frame(b"s")
 EMPTY: Final = _frame(b"I")
 COPY_DONE: Final = _frame(b"c")
+_READY: Final = {state: _frame(b"Z", state.encode()) for state in "ITE"}
 TLS_YES: Final = b"S"
 TLS_NO: Final = b"N"
 
@@ -66,9 +68,10 @@ def status(name: str, value: str) -> bytes:
 
 def ready(transaction: str) -> bytes:
     """Return that the next request may come; "I" idle, "T" in a transaction, "E" in one that has failed."""
-    return _frame(b"Z", transaction.encode())
+    return _READY[transaction]
 
 
+@functools.lru_cache(maxsize=256)
 def done(tag: str) -> bytes:
     """Return what a statement has done."""
     return _frame(b"C", _text(tag))

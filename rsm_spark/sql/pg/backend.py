@@ -22,6 +22,7 @@ from rsm_spark.sql.client.row_stream import SqlRowStream
 from rsm_spark.sql.engine.reader import ColumnsQuery
 from rsm_spark.sql.messages import SqlQuery, SqlReply, SqlResult, SqlSlice, SqlTransaction, decode_reply, encode
 from rsm_spark.sql.pg.catalog import PgCatalog
+from rsm_spark.sql.pg.catalog_functions import CatalogAsker
 from rsm_spark.sql.pg.catalog_schema import SCHEMA_SQL, TABLES_SQL, shown_rows
 from rsm_spark.sql.pg.dialect import SpelledStatement
 from rsm_spark.sql.pg.faults import OVERLOADED, TOO_LARGE, PgFault, fault_of
@@ -32,6 +33,7 @@ from rsm_spark.sql.pg.tasks import DescribeRows, PgCaller, ReadRows, RowsRead, R
 from rsm_spark.sql.pg.transactions import PgTransaction, PgTransactions
 from rsm_spark.sql.reader_pool import ReaderPool
 from rsm_spark.sql.reads import SqlReads
+from rsm_spark.sql.table_rights import within
 from rsm_spark.transport.caller_turns import CallerTurns
 
 TEXT_BYTES_MAX: Final = 256 * 1024
@@ -162,10 +164,12 @@ class PgBackend:
 
     async def _of_system(self, task: ReadRows, caller: PgCaller) -> RowsRead:
         schema, revision = await self._schema(task.level, caller)
-        asked = (task.sql, task.values, schema, task.user, dict(task.settings), caller.rights)
+        asker = CatalogAsker(task.user, dict(task.settings), caller.rights, may_write=task.may_write)
         async with self._turns.of(caller.turns_as):
             loop = asyncio.get_running_loop()
-            result = await loop.run_in_executor(self._thread, self._catalog.answer, *asked)
+            result = await loop.run_in_executor(
+                self._thread, self._catalog.answer, task.sql, task.values, schema, asker
+            )
         return RowsRead(result, revision)
 
     async def _schema(self, level: Freshness, caller: PgCaller) -> tuple[list[tuple[Any, ...]], int]:
@@ -237,10 +241,10 @@ class PgBackend:
             RsmError: There is no answer.
 
         """
-        async with self._links.of(caller.turns_as) as link:
-            # Nothing of PostgreSQL's protocol tells a row id.
-            command = SqlTransaction(task.statements, is_brief=True, wants_row_ids=False)
-            reply = await BoundedService(link, caller.rights).execute(encode(command))
+        # Nothing of PostgreSQL's protocol tells a row id.
+        command = encode(SqlTransaction(task.statements, is_brief=True, wants_row_ids=False))
+        with self._links.of(caller.turns_as) as link:
+            reply = await link.execute(within(caller.rights, command))
         return WritesDone(_checked(decode_reply(reply.payload)).results, reply.revision)
 
 

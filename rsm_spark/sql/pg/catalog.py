@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from rsm_spark.sql.engine.side_base import SideBase
 from rsm_spark.sql.messages import SqlFault, SqlResult
-from rsm_spark.sql.pg.catalog_functions import ARRAY_MARK, PgCatalogCalls, items, shown_array
+from rsm_spark.sql.pg.catalog_functions import ARRAY_MARK, CatalogAsker, PgCatalogCalls, items, shown_array
 from rsm_spark.sql.pg.catalog_schema import catalog_of
 from rsm_spark.sql.pg.catalog_tables import SCHEMAS, TABLES, catalog_rows
 from rsm_spark.sql.pg.faults import fault_of
 from rsm_spark.sql.pg.session_settings import SessionSettings
-from rsm_spark.sql.table_rights import TableRights
 
 _TIME_S: Final = 5.0
 _BYTES_MAX: Final = 2 * 1024 * 1024
@@ -40,9 +39,7 @@ class PgCatalog:
         sql: str,
         values: Sequence[Any],
         schema: Sequence[tuple[Any, ...]],
-        user: str,
-        settings: Mapping[str, str],
-        rights: TableRights | None = None,
+        asker: CatalogAsker,
     ) -> SqlResult:
         """Return the rows of a question.
 
@@ -50,17 +47,14 @@ class PgCatalog:
             sql: As SQLite spells it.
             values: Of its parameters.
             schema: Rows of `SCHEMA_SQL`.
-            user: Who asks.
-            settings: Of the session that asks.
-            rights: Tables that it has; None = all.
+            asker: Who asks.
 
         Raises:
             PgFault: It is wrong, or takes too long.
 
         """
         base = self._ready(schema)
-        calls = self._functions
-        calls.user, calls.settings, calls.rights = user, settings, rights
+        self._functions.asker = asker
         found = base.query(sql, values, _TIME_S, _BYTES_MAX)
         if isinstance(found, SqlFault):
             raise fault_of(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rsm_spark.sql.pg.catalog_tables import (
     DATABASE_OID,
@@ -19,14 +19,36 @@ from rsm_spark.sql.table_rights import TableRights
 ARRAY_MARK: Final = "\x02"
 """Begins a text that is an array: JSON behind it."""
 _PATTERN_CHARS_MAX: Final = 200
-_WRITE_PRIVILEGES: Final = frozenset({"INSERT", "UPDATE", "DELETE", "TRUNCATE"})
-_SCHEMA_PRIVILEGES: Final = frozenset({"REFERENCES", "TRIGGER", "MAINTAIN"})
+_READ_PRIVILEGES: Final = frozenset({"SELECT"})
+_WRITTEN: Final = frozenset({"INSERT", "UPDATE", "DELETE", "TRUNCATE"})
+_ALTERED: Final = frozenset({"REFERENCES", "TRIGGER"})
+_PRIVILEGES: Final = _READ_PRIVILEGES | _WRITTEN | _ALTERED | {"MAINTAIN", "RULE"}
+"""All that PostgreSQL knows, those of before too. Nobody has what is not served: MAINTAIN is VACUUM and its like."""
+_GRANTED: Final = " WITH GRANT OPTION"
+"""Nobody has it: rights are in a file."""
 _TYPES_BY_NAME: Final = {
     **{name: oid for oid, (name, _, _, _) in TYPES.items()},
     **{words: oid for oid, (_, words, _, _) in TYPES.items()},
 }
 _ARRAYS: Final = {array: oid for oid, (_, _, _, array) in TYPES.items() if array}
 _PATTERNS = re.compile(r"[\w\s^$()|.*+?\[\]\\-]*")
+
+
+class CatalogAsker(NamedTuple):
+    """Session that asks the system catalog.
+
+    Attributes:
+        user: Its name.
+        settings: Of it.
+        rights: Tables that it has; None = all.
+        may_write: It may write those at all.
+
+    """
+
+    user: str
+    settings: Mapping[str, str]
+    rights: TableRights | None = None
+    may_write: bool = True
 
 
 class PgCatalogCalls:
@@ -36,16 +58,12 @@ class PgCatalogCalls:
         database: Name of the log.
 
     Attributes:
-        user: Who asks.
-        settings: Of the session that asks.
-        rights: Tables that who asks has; None = all.
+        asker: Who asks.
 
     """
 
     def __init__(self, database: str) -> None:
-        self.user = ""
-        self.settings: Mapping[str, str] = {}
-        self.rights: TableRights | None = None
+        self.asker = CatalogAsker("", {})
         self._database = database
         self._found = PgCatalogRows({}, {}, {}, {}, {}, {})
         self._by_name: dict[str, int] = {}
@@ -79,9 +97,9 @@ class PgCatalogCalls:
             "current_catalog": lambda *_: self._database,
             "current_schema": lambda *_: "public",
             "current_schemas": lambda *_: marked(["pg_catalog", "public"]),
-            "current_user": lambda *_: self.user,
-            "session_user": lambda *_: self.user,
-            "current_role": lambda *_: self.user,
+            "current_user": lambda *_: self.asker.user,
+            "session_user": lambda *_: self.asker.user,
+            "current_role": lambda *_: self.asker.user,
             "current_setting": self._setting,
             "set_config": lambda _name, value, *_: value,
             "format_type": _format_type,
@@ -124,7 +142,7 @@ class PgCatalogCalls:
 
     def _setting(self, name: Any, *more: Any) -> Any:
         lower = str(name).lower()
-        found = {key.lower(): value for key, value in self.settings.items()}.get(lower)
+        found = {key.lower(): value for key, value in self.asker.settings.items()}.get(lower)
         if found is None and not (more and more[0]):
             raise ValueError(f"there is no setting {name!r}")
         return found
@@ -137,16 +155,24 @@ class PgCatalogCalls:
 
     def _has_privilege(self, table: Any, privileges: Any) -> Any:
         """Return whether who asks has one of some privileges; None = there is no such table for it."""
+        if table is None or privileges is None:
+            return None
+        named = {" ".join(word.upper().split()) for word in str(privileges).split(",")}
+        unknown = sorted({word.removesuffix(_GRANTED) for word in named} - _PRIVILEGES)
+        if unknown:
+            raise ValueError(f"unrecognized privilege type: {unknown[0]!r:.40}")
+        rights, may_write = self.asker.rights, self.asker.may_write
+        is_read, is_written, is_altered = (bool(named & of) for of in (_READ_PRIVILEGES, _WRITTEN, _ALTERED))
+        if rights is None:
+            return int(is_read or (may_write and (is_written or is_altered)))
         oid = self._regclass(table) if isinstance(table, str) else table
         name = self._found.names.get(oid)
-        if self.rights is None or name is None:
-            return 1 if self.rights is None else None
-        named = {word.strip().upper() for word in str(privileges).split(",")}
-        rights = self.rights
+        if name is None:
+            return None
         return int(
-            ("SELECT" in named and rights.may_read(name))
-            or (bool(named & _WRITE_PRIVILEGES) and rights.may_write(name))
-            or (bool(named & _SCHEMA_PRIVILEGES) and rights.may_alter(name))
+            (is_read and rights.may_read(name))
+            or (is_written and rights.may_write(name))
+            or (is_altered and rights.may_alter(name))
         )
 
     def _view_text(self, oid: Any, *_: Any) -> Any:

@@ -51,6 +51,7 @@ from rsm_spark.sql.pg.tasks import (
     SendAnswers,
     StartTransaction,
     TranslateQuery,
+    WritesDone,
 )
 from rsm_spark.sql.pg.wire import (
     MESSAGE_BYTES_MAX,
@@ -110,6 +111,10 @@ class PgConnectionOwner(Protocol):
 
     def cancel(self, request: PgCancelRequest) -> None:
         """End what a connection has under way."""
+        ...
+
+    def refused(self, connection: PgConnection, why: str) -> None:
+        """Take note that a client has no right to what it asked for."""
         ...
 
     async def translate(self, task: TranslateQuery, owner: str) -> Any:
@@ -325,7 +330,8 @@ class PgConnection(asyncio.Protocol):
             held += self._session.held_bytes
         if self._transport is not None:
             held += self._transport.get_write_buffer_size()
-        self._share.set(held, is_new_frame=False)
+        if held != self._share.byte_count:
+            self._share.set(held, is_new_frame=False)
 
     def _end(self, fault: PgFatalFault | None) -> None:
         """Say why, and close."""
@@ -411,14 +417,24 @@ class PgConnection(asyncio.Protocol):
         assert session is not None
         began_s, count = self._loop.time(), 0
         while not session.is_over:
-            request = self._reader.request()
-            if request is None:
+            came = self._reader.request()
+            if came is None:
                 await self._send()
-                came: PgRequest = await self._next(self._reader.request)
+                request: PgRequest = await self._next(self._reader.request)
                 began_s, count = self._loop.time(), 0
-                await self._handle(session, came)
             else:
-                await self._handle(session, request)
+                request = came
+            if not session.take(request):
+                writes = session.writes_at(request)
+                if writes is None:
+                    await self._handle(session, request)
+                else:
+                    await self._write(session, request, writes)
+            if session.has_dropped:
+                await self._close_dropped(session)
+            if session.denied:
+                denied, session.denied = session.denied, ""
+                self._owner.refused(self, denied)
             count += 1
             if count >= _TURN_REQUESTS or self._loop.time() - began_s > _TURN_S:
                 await self._send()
@@ -434,6 +450,19 @@ class PgConnection(asyncio.Protocol):
         while self._drained is not None:
             await self._drained
             self._account()
+
+    async def _write(self, session: PgSession, request: PgRequest, writes: RunWrites) -> None:
+        """Have done what nearly all that write have done: `_handle`, spelled out."""
+        try:
+            done: WritesDone = await self._owner.write(writes, self.caller)
+        except PgFatalFault:
+            raise
+        except PgFault as fault:
+            session.failed(request, fault)
+        except (RsmError, LedgerError) as error:
+            session.failed(request, fault_of_error(error))
+        else:
+            session.written(done)
 
     async def _handle(self, session: PgSession, request: PgRequest) -> None:
         steps = session.handle(request)
@@ -452,8 +481,11 @@ class PgConnection(asyncio.Protocol):
             pass
         finally:
             steps.close()
-            for left in session.take_dropped():
-                await self._close_rows(left)
+            await self._close_dropped(session)
+
+    async def _close_dropped(self, session: PgSession) -> None:
+        for left in session.take_dropped():
+            await self._close_rows(left)
 
     async def _carry_out(self, task: PgTask) -> Any:
         owner, caller = self._owner, self.caller

@@ -26,6 +26,11 @@ class PgRowAnswers:
         self._out_bytes = 0
         self._dropped: list[RowsLeft] = []
 
+    @property
+    def has_dropped(self) -> bool:
+        """True if results are to be closed."""
+        return bool(self._dropped)
+
     def take_dropped(self) -> list[RowsLeft]:
         """Return the results that are not read on: they are to be closed."""
         dropped, self._dropped = self._dropped, []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from ledger.frame_pot import FramePot
 from ledger.http.acceptor import Acceptor
@@ -16,6 +16,7 @@ from ledger.rights.callers import Callers
 from ledger.rights.principal import ClientAccess, Principal, Role, turns_name
 from ledger.rights.table import Right, may
 from ledger.tls import server_context
+from rsm_spark.sql.denials import Refused, nobody_is_told, shown_reason
 from rsm_spark.sql.pg import answers
 from rsm_spark.sql.pg.backend import PgBackend
 from rsm_spark.sql.pg.connection import PgConnection
@@ -39,9 +40,8 @@ _POT_BYTES_MAX: Final = 256 * 1024 * 1024
 _HANDSHAKE_S: Final = 10.0
 _NAME_CHARS_MAX: Final = 500
 _LOG_IN: Final = "PostgreSQL: log-in"
+_STATEMENT: Final = "PostgreSQL: statement"
 _FULL: Final = answers.fault(PgFatalFault(TOO_MANY, "too many connections: close some, or share them"))
-
-Refused = Callable[[Principal | None, str, str, str], object]
 
 
 class PgServer:
@@ -59,7 +59,7 @@ class PgServer:
         address: "host:port".
         connections: Open ones, strangers too.
         seats: Who has them.
-        on_refused: Told of who was not let in: who (None = nobody that is known), what was asked, from where, why.
+        on_refused: Told of who was not let in, and of statements that clients have no right to.
 
     Raises:
         UsageError: TLS or token is missing where it is needed, or a file of theirs cannot be used.
@@ -85,7 +85,7 @@ class PgServer:
         self._keeper = ConnectionKeeper(lambda: self.connections)
         # Of those that have logged in.
         self._by_key: dict[tuple[int, int], PgConnection] = {}
-        self.on_refused: Refused = lambda *_: None
+        self.on_refused: Refused = nobody_is_told
         self._is_draining = False
         listening, self.address = listening_on(bind, port, what="PostgreSQL's protocol", option="--pg-port")
         self._acceptor = Acceptor(listening, self.seats, self._make, full=_FULL)
@@ -148,6 +148,10 @@ class PgServer:
         found = self._by_key.get((request.process_id, request.secret))
         if found is not None:
             found.cancel_reading()
+
+    def refused(self, connection: PgConnection, why: str) -> None:
+        """See `PgConnectionOwner`."""
+        self.on_refused(connection.principal, _STATEMENT, connection.peer, shown_reason(why))
 
     async def enter(self, connection: PgConnection, startup: PgStartupRequest) -> PgSession:
         """See `PgConnectionOwner`."""
@@ -232,9 +236,9 @@ class PgServer:
         """See `PgBackend`."""
         return await self._backend.begin(caller)
 
-    async def write(self, task: RunWrites, caller: PgCaller) -> WritesDone:
+    def write(self, task: RunWrites, caller: PgCaller) -> Coroutine[Any, Any, WritesDone]:
         """See `PgBackend`."""
-        return await self._backend.write(task, caller)
+        return self._backend.write(task, caller)
 
 
 def _may_write(principal: Principal) -> bool:

@@ -19,7 +19,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -32,13 +32,11 @@ from rsm_spark.sql.pg.copy_in import CopyWriter
 from rsm_spark.sql.pg.copy_out import CopyAnswers
 from rsm_spark.sql.pg.copying import copied_row, copy_command
 from rsm_spark.sql.pg.cursors import CURSOR_WORDS, CURSORS_MAX, closed_cursor, cursor_step, declared_cursor
-from rsm_spark.sql.pg.portal_desk import STATEMENTS_MAX, PgPortalDesk
+from rsm_spark.sql.pg.portal_desk import STATEMENTS_MAX
 from rsm_spark.sql.pg.portals import (
     STATEMENT_BYTES,
-    KeptStatement,
     PgPortal,
     PreparedStatement,
-    answer_of,
     columns_of,
     size_of,
 )
@@ -74,19 +72,14 @@ from rsm_spark.sql.pg.wire import (
     PgSyncRequest,
     PgTerminateRequest,
 )
+from rsm_spark.sql.pg.write_desk import FAILED, IDLE, OPEN, PgWriteDesk, executed_already
 from rsm_spark.sql.pg.zoned_moments import inserted_columns, without_zone, zoned_places
 from rsm_spark.sql.table_rights import RIGHTS_ARE_IN_A_FILE
 
-_KEPT_STATEMENTS_MAX: Final = 5_000
-_KEPT_BYTES_MAX: Final = 3 * 1024 * 1024
-
 _READS = (PgStatementKind.READ, PgStatementKind.SYSTEM)
-_IDLE: Final = "I"
-_OPEN: Final = "T"
-_FAILED: Final = "E"
 
 
-class PgSession(PgPortalDesk):
+class PgSession(PgWriteDesk):
     """See the module.
 
     Args:
@@ -98,26 +91,21 @@ class PgSession(PgPortalDesk):
         settings: The same.
         revision: That the session has seen last.
         is_over: The client has said good-bye.
+        denied: What it was last told that it has no right to; the shell tells of it, and empties it.
 
     """
 
     def __init__(self, settings: SessionSettings, *, may_write: bool, is_shown_all: bool = False) -> None:
-        super().__init__()
+        super().__init__(may_write=may_write)
         self.settings = settings
-        self._may_write = may_write
         self._is_shown_all = is_shown_all
         self.revision = 0
         self.is_over = False
+        self.denied = ""
         self._copying: CopyWriter | None = None
         self._copying_bytes = 0  # Of those that are held.
-        # Invariant: a `KeptStatement` stands in `_out` if and only if it is in `_kept`.
-        self._kept: list[KeptStatement] = []
-        self._kept_bytes = 0
         self._skips_to_sync = False
-        # As clients are told it; a transaction that is open has begun once a statement of it was to be run.
-        self._state = _IDLE
-        self._has_begun = False
-        self._is_read_only = False
+        self._has_begun = False  # A statement of the transaction that is open was to be run.
         self._reads_beside = False  # A result that is too large for it: it does nothing else.
 
     # ---- the shell's side
@@ -129,15 +117,54 @@ class PgSession(PgPortalDesk):
         self._say(answers.key(process_id, secret))
         self._say(answers.ready("I"))
 
-    def take_answers(self) -> bytes:
-        """Return what may be sent now."""
-        if not self._kept:
-            out, self._out = self._out, []
-            self._out_bytes = 0
-            return b"".join(part for part in out if isinstance(part, bytes))
-        place = next(place for place, part in enumerate(self._out) if isinstance(part, KeptStatement))
-        ready, self._out = self._out[:place], self._out[place:]
-        return b"".join(part for part in ready if isinstance(part, bytes))
+    def take(self, request: PgRequest) -> bool:
+        """Take a request for which nothing has to be done first; return False if it is none: then `handle` it.
+
+        It says what `handle` says. Those of a prepared statement that writes are such, up to the `Sync` behind them.
+        """
+        if self._skips_to_sync or self._copying is not None:
+            return False
+        kind = type(request)
+        try:
+            if kind is PgBindRequest:
+                assert isinstance(request, PgBindRequest)
+                prepared = self._statement(request.statement)
+                if zoned_places(prepared.types, request.formats, request.values):
+                    return False
+                self._bind(request)
+                return True
+            if kind is PgExecuteRequest:
+                assert isinstance(request, PgExecuteRequest)
+                portal = self._portals.get(request.portal)
+                statement = None if portal is None else portal.prepared.statement
+                if portal is None or statement is None or statement.kind is not PgStatementKind.WRITE:
+                    return False
+                self._execute_write(request, portal, statement)
+                return True
+            if kind is PgSyncRequest and not self._kept:
+                self._end_series()
+                return True
+        except f.PgFatalFault:
+            raise
+        except f.PgFault as fault:
+            self.failed(request, fault)
+            return True
+        return False
+
+    def writes_at(self, request: PgRequest) -> RunWrites | None:
+        """Return what is to be done at a `Sync` that ends statements which write; then `written` or `failed` is called.
+
+        None = the request is another one, or they belong to a transaction that is open: `handle` it.
+        """
+        if not self._kept or self._state != IDLE or type(request) is not PgSyncRequest:
+            return None
+        return RunWrites(tuple(kept.sent for kept in self._kept))
+
+    def written(self, done: WritesDone) -> None:
+        """Say that what `writes_at` returned is done."""
+        self.revision = max(self.revision, done.revision)
+        self._answer_kept(done.results)
+        self._end_series()
 
     def handle(self, request: PgRequest) -> Steps:
         """Take a request; see the module."""
@@ -152,16 +179,22 @@ class PgSession(PgPortalDesk):
         except f.PgFatalFault:
             raise
         except f.PgFault as fault:
-            self._fail(fault)
-            if self._state == _OPEN:
-                self._state = _FAILED
-            if isinstance(request, PgQuery) or is_copying:
-                self._end_copy()
-                self._ready()
-            elif isinstance(request, PgSyncRequest):
-                self._end_series()
-            else:
-                self._skips_to_sync = True
+            self.failed(request, fault, is_copying=is_copying)
+
+    def failed(self, request: PgRequest, fault: f.PgFault, *, is_copying: bool = False) -> None:
+        """Answer a request with a fault."""
+        if fault.code == f.DENIED:
+            self.denied = fault.text
+        self._fail(fault)
+        if self._state == OPEN:
+            self._state = FAILED
+        if isinstance(request, PgQuery) or is_copying:
+            self._end_copy()
+            self._ready()
+        elif isinstance(request, PgSyncRequest):
+            self._end_series()
+        else:
+            self._skips_to_sync = True
 
     def _handle(self, request: PgRequest) -> Steps:
         match request:
@@ -197,21 +230,9 @@ class PgSession(PgPortalDesk):
 
     def _end_series(self) -> None:
         self._skips_to_sync = False
-        if self._state == _IDLE:
+        if self._state == IDLE:
             self._drop_portals(is_kept=True)
         self._ready()
-
-    def _check_not_failed(self, statement: PgStatement | None) -> None:
-        if self._state == _FAILED and (statement is None or statement.kind is not PgStatementKind.TRANSACTION):
-            raise f.PgFault(f.ABORTED, "a statement of the transaction has failed: roll it back first")
-
-    def _fail(self, fault: f.PgFault) -> None:
-        """Answer with a fault; nothing of what was kept is done."""
-        if self._kept:
-            place = next(place for place, part in enumerate(self._out) if isinstance(part, KeptStatement))
-            del self._out[place:]
-            self._forget_kept()
-        self._say(answers.fault(fault))
 
     # ---- one text
 
@@ -226,7 +247,7 @@ class PgSession(PgPortalDesk):
                 raise f.PgFault(f.NOT_SUPPORTED, "COPY is sent as a text of its own")
             if statement.parameter_count:
                 raise f.PgFault("42P02", "there is no parameter $1 in a text without values")
-        if self._state != _IDLE or any(one.kind is PgStatementKind.TRANSACTION for one in statements):
+        if self._state != IDLE or any(one.kind is PgStatementKind.TRANSACTION for one in statements):
             for statement in statements:
                 self._check_not_failed(statement)
                 yield from self._query_one(statement, is_kept=False)
@@ -257,7 +278,7 @@ class PgSession(PgPortalDesk):
     ) -> Generator[PgTask, TaskAnswer, RowsRead]:
         """Read the rows of a query, or the first of them; `is_beside` = not as a part of the open transaction."""
         is_system = statement.kind is PgStatementKind.SYSTEM
-        if self._state == _OPEN and not is_system and not is_beside:
+        if self._state == OPEN and not is_system and not is_beside:
             is_first = not self._has_begun
             try:
                 (result,) = yield from self._step((SqlStatement(statement.sql, values),))
@@ -269,9 +290,11 @@ class PgSession(PgPortalDesk):
             yield EndTransaction(is_kept=False)
             self._has_begun, self._reads_beside = False, True
         settings = self.settings
-        level = LINEARIZABLE if self._state == _OPEN and not is_system else settings.level(self.revision)
+        level = LINEARIZABLE if self._state == OPEN and not is_system else settings.level(self.revision)
         user, told = (settings.get("session_authorization"), tuple(settings.all())) if is_system else ("", ())
-        found: RowsRead = yield ReadRows(statement.sql, values, level, is_system, user, told, self._is_shown_all)
+        found: RowsRead = yield ReadRows(
+            statement.sql, values, level, is_system, user, told, self._is_shown_all, self._may_write
+        )
         self.revision = max(self.revision, found.revision)
         return found
 
@@ -309,7 +332,7 @@ class PgSession(PgPortalDesk):
             return
         if not isinstance(request, PgCopyRequest):
             raise f.PgFault(f.PROTOCOL_VIOLATION, "a COPY was under way: it is given up")
-        in_parts = self._state == _OPEN or self.settings.get(COPY_AS) == "batches"
+        in_parts = self._state == OPEN or self.settings.get(COPY_AS) == "batches"
         is_due = copying.take_part(request, in_parts=in_parts)
         self._hold_copied(copying.held_bytes)
         if is_due:
@@ -331,45 +354,16 @@ class PgSession(PgPortalDesk):
 
     # ---- statements that write, until they are done together
 
-    def _keep(self, statement: PgStatement, values: tuple[SqlValue, ...], portal: PgPortal | None) -> None:
-        self._check_may_write()
-        size = len(statement.sql) + sum(map(size_of, values))
-        if len(self._kept) >= _KEPT_STATEMENTS_MAX or self._kept_bytes + size > max(_KEPT_BYTES_MAX, size):
-            raise f.PgFault(
-                f.TOO_LARGE,
-                f"statements that come together are one transaction, of at most {_KEPT_STATEMENTS_MAX} statements and "
-                f"{_KEPT_BYTES_MAX} bytes: send Sync, or begin another text, in between",
-            )
-        kept = KeptStatement(statement, SqlStatement(statement.sql, values), portal)
-        self._kept.append(kept)
-        self._kept_bytes += size
-        self._out.append(kept)
-
-    def _check_may_write(self) -> None:
-        if not self._may_write:
-            raise f.PgFault(f.DENIED, "this principal reads only")
-        if self._is_read_only:
-            raise f.PgFault(f.READ_ONLY, "the transaction was begun as one that reads only")
-
-    def _forget_kept(self) -> None:
-        self._kept.clear()
-        self._kept_bytes = 0
-
     def _run_kept(self) -> Steps:
         """Have what was kept done, as one transaction."""
         if not self._kept:
             return
         sent = tuple(kept.sent for kept in self._kept)
-        results = yield from self._write_all(sent)
-        for kept, result in zip(self._kept, results, strict=True):
-            kept.answer = answer_of(kept, result)
-        self._out = [part if isinstance(part, bytes) else part.answer or b"" for part in self._out]
-        self._out_bytes = sum(len(part) for part in self._out if isinstance(part, bytes))
-        self._forget_kept()
+        self._answer_kept((yield from self._write_all(sent)))
 
     def _write_all(self, sent: tuple[SqlStatement, ...]) -> Generator[PgTask, TaskAnswer, tuple[SqlResult, ...]]:
         """Have statements done in the open transaction, or as one."""
-        if not sent or self._state == _OPEN:
+        if not sent or self._state == OPEN:
             return (yield from self._step(sent)) if sent else ()
         done: WritesDone = yield RunWrites(sent)
         self.revision = max(self.revision, done.revision)
@@ -395,10 +389,10 @@ class PgSession(PgPortalDesk):
         words = statement.words
         match words[0]:
             case "BEGIN" | "START":
-                if self._state != _IDLE:
+                if self._state != IDLE:
                     self._say(answers.notice(f.HAS_TRANSACTION, "there is a transaction in progress already"))
                 else:
-                    self._state, self._has_begun, self._reads_beside = _OPEN, False, False
+                    self._state, self._has_begun, self._reads_beside = OPEN, False, False
                     self._is_read_only = "READ ONLY" in " ".join(statement.sql.upper().split())
                 self._say(answers.done("BEGIN" if words[0] == "BEGIN" else "START TRANSACTION"))
             case "SAVEPOINT" | "RELEASE":
@@ -411,23 +405,23 @@ class PgSession(PgPortalDesk):
                 raise f.PgFault(f.NOT_SUPPORTED, "transactions in two phases are not served")
 
     def _savepoint(self, statement: PgStatement, tag: str) -> Steps:
-        if self._state == _IDLE:
+        if self._state == IDLE:
             raise f.PgFault(f.NO_TRANSACTION, f"{statement.words[0]} belongs into a transaction: BEGIN first")
-        if self._state == _FAILED and tag != "ROLLBACK":
+        if self._state == FAILED and tag != "ROLLBACK":
             raise f.PgFault(f.ABORTED, "a statement of the transaction has failed: roll it back first")
         yield from self._step((SqlStatement(statement.sql),))
-        self._state = _OPEN
+        self._state = OPEN
         if tag == "ROLLBACK":
             self._drop_cursors(is_all=False)  # They may show what is undone.
         self._say(answers.done(tag))
 
     def _end_transaction(self, *, is_kept: bool) -> Steps:
-        if self._state == _IDLE:
+        if self._state == IDLE:
             self._say(answers.notice(f.NO_TRANSACTION, "there is no transaction in progress"))
             self._say(answers.done("COMMIT" if is_kept else "ROLLBACK"))
             return
-        is_kept = is_kept and self._state == _OPEN
-        has_begun, self._state, self._is_read_only = self._has_begun, _IDLE, False
+        is_kept = is_kept and self._state == OPEN
+        has_begun, self._state, self._is_read_only = self._has_begun, IDLE, False
         self._reads_beside = False
         if has_begun:
             try:
@@ -524,7 +518,7 @@ class PgSession(PgPortalDesk):
 
     def _declare(self, statement: PgStatement, values: tuple[SqlValue, ...]) -> Steps:
         declared = declared_cursor(statement.sql)
-        if self._state == _IDLE and not declared.is_held:
+        if self._state == IDLE and not declared.is_held:
             raise f.PgFault(f.NO_TRANSACTION, "a cursor lives in a transaction: BEGIN first, or declare it WITH HOLD")
         if declared.name in self._portals:
             raise f.PgFault(f.HAS_PORTAL, f"there is a cursor {declared.name!r} already: CLOSE it first")
@@ -537,7 +531,7 @@ class PgSession(PgPortalDesk):
             PreparedStatement(asked[0], ()), values, (),
             STATEMENT_BYTES + len(asked[0].sql) + len(declared.name) + sum(map(size_of, values)),
         )  # fmt: skip
-        portal.is_cursor, portal.is_held, portal.is_of_none = True, declared.is_held, self._state == _IDLE
+        portal.is_cursor, portal.is_held, portal.is_of_none = True, declared.is_held, self._state == IDLE
         self._hold(portal.size)
         self._portals[declared.name] = portal
         try:
@@ -629,7 +623,7 @@ class PgSession(PgPortalDesk):
         try:
             found = yield DescribeRows(statement.sql, is_system)
         except f.PgFault:
-            if self._state != _OPEN or statement.kind is not PgStatementKind.READ:
+            if self._state != OPEN or statement.kind is not PgStatementKind.READ:
                 raise
             # It may name what this transaction has made, of which nobody else knows.
             sql = f"SELECT * FROM ({statement.sql}\n) LIMIT 0"  # noqa: S608 - the client's own words
@@ -650,7 +644,7 @@ class PgSession(PgPortalDesk):
                 yield from self._describe_statement(portal.prepared)
                 portal.columns = portal.prepared.columns
             except f.PgFault:
-                if self._state != _OPEN or statement.kind is not PgStatementKind.WRITE:
+                if self._state != OPEN or statement.kind is not PgStatementKind.WRITE:
                     raise
                 # It may name what this transaction has made, of which nobody else knows: it is done for its columns.
                 self._check_may_write()
@@ -679,18 +673,15 @@ class PgSession(PgPortalDesk):
         if statement is None:
             self._say(answers.EMPTY)
             return
+        if statement.kind is PgStatementKind.WRITE:
+            self._execute_write(request, portal, statement)
+            return
         self._check_not_failed(statement)
         if portal.is_done:
-            raise f.PgFault("55000", f"the portal {request.portal!r} was executed already")
+            raise executed_already(request.portal)
         if statement.kind in _READS:
             yield from self._read_portal(portal, statement)
             yield from self._send_portal(portal, statement, request.rows_max)
-        elif statement.kind is PgStatementKind.WRITE:
-            portal.is_done = True
-            if portal.result is None:
-                self._keep(statement, portal.values, portal)
-            else:
-                self._say(answer_of(KeptStatement(statement, SqlStatement(statement.sql), portal), portal.result))
         else:
             portal.is_done = True
             yield from self._run_kept()

@@ -44,6 +44,7 @@ class ReadRows(msgspec.Struct, frozen=True):
         user: Who asks that.
         settings: Of the session that asks that.
         is_shown_all: System tables of the log tell it who the others are.
+        may_write: Who asks may.
 
     """
 
@@ -54,6 +55,7 @@ class ReadRows(msgspec.Struct, frozen=True):
     user: str = ""
     settings: tuple[tuple[str, str], ...] = ()
     is_shown_all: bool = False
+    may_write: bool = True
 
 
 class RowsLeft(Protocol):

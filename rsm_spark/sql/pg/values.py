@@ -131,6 +131,8 @@ def parameter_value(kind: int, form: int, content: bytes | None) -> SqlValue:
     """
     if content is None:
         return None
+    if form == 0 and kind in (0, TEXT):
+        return _utf8(content)
     if form not in (0, 1):
         raise PgFault(PROTOCOL_VIOLATION, f"the format {form} is neither text (0) nor binary (1)")
     try:

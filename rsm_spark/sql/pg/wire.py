@@ -326,6 +326,9 @@ class PgReader:
         if self.held_bytes < length + 1:
             return None
         content = self._take(self._at + 5, self._at + 1 + length)
+        direct = _DIRECT.get(kind)
+        if direct is not None:
+            return direct(content)
         decode = _REQUESTS.get(kind)
         if decode is None:
             raise PgBrokenError(f"a message of kind {kind!r} is not known")
@@ -346,15 +349,6 @@ def _parse(fields: _Fields) -> PgRequest:
     return PgParseRequest(fields.text(), fields.text(), fields.ints())
 
 
-def _bind(fields: _Fields) -> PgRequest:
-    portal, statement, formats = fields.text(), fields.text(), fields.shorts()
-    values: list[bytes | None] = []
-    for _ in range(fields.count()):
-        size = fields.number()
-        values.append(None if size == -1 else fields.part(size))
-    return PgBindRequest(portal, statement, formats, tuple(values), fields.shorts())
-
-
 def _is_portal(fields: _Fields) -> bool:
     kind = fields.part(1)
     if kind not in (b"P", b"S"):
@@ -368,10 +362,6 @@ def _describe(fields: _Fields) -> PgRequest:
 
 def _close(fields: _Fields) -> PgRequest:
     return PgCloseRequest(_is_portal(fields), fields.text())
-
-
-def _execute(fields: _Fields) -> PgRequest:
-    return PgExecuteRequest(fields.text(), fields.number())
 
 
 def _rest(fields: _Fields) -> bytes:
@@ -400,11 +390,8 @@ def _copy_failure(fields: _Fields) -> PgRequest:
 _REQUESTS = {
     b"Q": _query,
     b"P": _parse,
-    b"B": _bind,
     b"D": _describe,
-    b"E": _execute,
     b"C": _close,
-    b"S": lambda _fields: PgSyncRequest(),
     b"H": lambda _fields: PgFlushRequest(),
     b"X": lambda _fields: PgTerminateRequest(),
     b"p": _secret,
@@ -412,3 +399,82 @@ _REQUESTS = {
     b"c": _copy_end,
     b"f": _copy_failure,
 }
+
+
+# ---- what comes with each statement, read without an object for its fields
+
+
+def _broken(kind: str) -> PgBrokenError:
+    return PgBrokenError(f"the message {kind} is not whole")
+
+
+def _ended(kind: str, content: bytes, at: int) -> None:
+    if at != len(content):
+        raise _broken(kind) if at > len(content) else PgBrokenError(f"the message {kind} is longer than its fields")
+
+
+def _name(kind: str, content: bytes, at: int) -> tuple[str, int]:
+    """Return a text, and where the next field begins."""
+    end = content.find(0, at)
+    if end < 0:
+        raise _broken(kind)
+    if end == at:
+        return "", end + 1
+    try:
+        return content[at:end].decode(), end + 1
+    except UnicodeDecodeError:
+        raise PgBrokenError(f"the message {kind} has a text that is not UTF-8") from None
+
+
+def _formats(content: bytes, at: int) -> tuple[tuple[int, ...], int]:
+    (count,) = _COUNT.unpack_from(content, at)
+    if not count:
+        return (), at + 2
+    return struct.unpack_from(f"!{count}h", content, at + 2), at + 2 + 2 * count
+
+
+def _bind(content: bytes) -> PgRequest:
+    portal, at = _name("B", content, 0)
+    statement, at = _name("B", content, at)
+    values: list[bytes | None] = []
+    try:
+        formats, at = _formats(content, at)
+        (count,) = _COUNT.unpack_from(content, at)
+        at += 2
+        for _ in range(count):
+            (size,) = _LENGTH.unpack_from(content, at)
+            at += 4
+            if size == -1:
+                values.append(None)
+                continue
+            end = at + size
+            if size < 0 or end > len(content):
+                raise _broken("B")
+            values.append(content[at:end])
+            at = end
+        result_formats, at = _formats(content, at)
+    except struct.error:
+        raise _broken("B") from None
+    _ended("B", content, at)
+    return PgBindRequest(portal, statement, formats, tuple(values), result_formats)
+
+
+def _execute(content: bytes) -> PgRequest:
+    portal, at = _name("E", content, 0)
+    try:
+        (rows_max,) = _LENGTH.unpack_from(content, at)
+    except struct.error:
+        raise _broken("E") from None
+    _ended("E", content, at + 4)
+    return PgExecuteRequest(portal, rows_max)
+
+
+_SYNC: Final = PgSyncRequest()
+
+
+def _sync(content: bytes) -> PgRequest:
+    _ended("S", content, 0)
+    return _SYNC
+
+
+_DIRECT: Final = {b"B": _bind, b"E": _execute, b"S": _sync}

@@ -99,6 +99,14 @@ class TellsWhatWasRolledBack(SqlMachine):
         touched.clear = _clear
 
 
+class BelievesWhatIsUndone(SqlMachine):
+    """Takes rows for what SQLite's hook said of them, also when the statement that changed them was undone."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._writer._runner._touched.read_all = lambda: None
+
+
 class TellsWrongOldValues(SqlMachine):
     """Tells as the old row what the first statement of a transaction made of it."""
 

@@ -12,6 +12,7 @@ from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.messages import SqlCommit, SqlStatement, StepOutcome, encode
 from tests.unit.rsm_spark.sql.drawn_sql import DrawnSql
 from tests.unit.rsm_spark.sql.plain_sqlite import PlainSqlite
+from tests.unit.rsm_spark.sql.planted_sql import BelievesWhatIsUndone
 from tests.unit.rsm_spark.sql.sql_pair import SqlPair, contents, contents_of
 
 
@@ -259,3 +260,23 @@ def test_random_transactions_are_those_of_plain_sqlite(tmp_path, seed):
         assert contents(pair.leader.path) == contents_of(plain.connection)
     assert done > 10
     pair.close()
+
+
+def _commit_with_an_undone_statement(pair: SqlPair) -> None:
+    pair.do("CREATE TABLE u (id INTEGER PRIMARY KEY, v TEXT UNIQUE)", "INSERT INTO u VALUES (1, 'a'), (2, 'b')")
+    held = Held(pair)
+    held.run("UPDATE u SET v = 'c' WHERE id = 1")
+    # Its first row changes, the second one breaks the constraint: it is undone, and the transaction goes on.
+    assert held.run("UPDATE u SET v = 'd'").fault.kind == "constraint"
+    assert held.run("DELETE FROM u WHERE id = 2 RETURNING abs(-9223372036854775808)").fault is not None
+    assert held.commit() is None
+    assert contents(pair.follower.path)["u"] == [(1, 1, "c"), (2, 2, "b")]
+
+
+def test_rows_of_a_statement_that_was_undone_are_logged_as_they_are(pair, tmp_path):
+    _commit_with_an_undone_statement(pair)
+    (tmp_path / "planted").mkdir()
+    planted = SqlPair(tmp_path / "planted", machine=BelievesWhatIsUndone)
+    with pytest.raises(AssertionError):
+        _commit_with_an_undone_statement(planted)
+    planted.close()

@@ -25,7 +25,7 @@ from rsm_spark.sql.pg.tasks import (
     TranslateQuery,
     WritesDone,
 )
-from rsm_spark.sql.pg.wire import PgReader
+from rsm_spark.sql.pg.wire import PgReader, PgRequest
 from tests.unit.rsm_spark.sql.pg.pg_bytes import told
 
 
@@ -58,6 +58,7 @@ class Talk:
         left: Results that had more than one.
         declared: Types of columns, by name; plain SQLite does not tell them.
         step_rows_max: Rows that a query in a transaction may have.
+        takes_at_once: Requests that need nothing done are taken as the port takes them; else all are handled by steps.
 
     """
 
@@ -73,6 +74,7 @@ class Talk:
         self.slice_rows = 1_000
         self.left: list[_Rest] = []
         self.step_rows_max = 1_000_000
+        self.takes_at_once = True
         self.declared: dict[str, str] = {}
 
     def say(self, *parts: bytes) -> list[str]:
@@ -83,24 +85,36 @@ class Talk:
         self.reader.feed(b"".join(parts))
         out = b""
         while (request := self.reader.request()) is not None:
-            steps = self.session.handle(request)
-            try:
-                task = next(steps)
-                while True:
-                    out += self.session.take_answers()
-                    try:
-                        answer = self.carry_out(task)
-                    except PgFault as fault:
-                        task = steps.throw(fault)
-                    else:
-                        task = steps.send(answer)
-            except StopIteration:
-                out += self.session.take_answers()
+            if self.takes_at_once and self.session.take(request):
+                pass
+            elif self.takes_at_once and (writes := self.session.writes_at(request)) is not None:
+                try:
+                    self.session.written(self.carry_out(writes))
+                except PgFault as fault:
+                    self.session.failed(request, fault)
+            else:
+                out += self._handle(request)
+            out += self.session.take_answers()
             for left in self.session.take_dropped():
                 assert isinstance(left, _Rest)
                 assert not left.is_closed
                 left.is_closed = True
         return out
+
+    def _handle(self, request: PgRequest) -> bytes:
+        steps, out = self.session.handle(request), b""
+        try:
+            task = next(steps)
+            while True:
+                out += self.session.take_answers()
+                try:
+                    answer = self.carry_out(task)
+                except PgFault as fault:
+                    task = steps.throw(fault)
+                else:
+                    task = steps.send(answer)
+        except StopIteration:
+            return out
 
     def carry_out(self, task: PgTask) -> Any:
         self.tasks.append(type(task).__name__)

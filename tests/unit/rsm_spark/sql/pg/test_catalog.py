@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rsm_spark.sql.pg.catalog import PgCatalog
-from rsm_spark.sql.pg.catalog_functions import shown_array
+from rsm_spark.sql.pg.catalog_functions import CatalogAsker, shown_array
 from rsm_spark.sql.pg.catalog_schema import SCHEMA_SQL, catalog_of, shown_rows
 from rsm_spark.sql.pg.catalog_tables import TABLES, catalog_rows
 from rsm_spark.sql.pg.dialect import respelled
@@ -37,16 +37,17 @@ def schema() -> list[tuple[Any, ...]]:
 class Asks:
     """A client of the catalog."""
 
-    def __init__(self, schema: list[tuple[Any, ...]], rights: TableRights | None = None) -> None:
+    def __init__(
+        self, schema: list[tuple[Any, ...]], rights: TableRights | None = None, *, may_write: bool = True
+    ) -> None:
         self.catalog = PgCatalog("shop")
         self.schema = schema
-        self.rights = rights
+        self.asker = CatalogAsker("ann", {"TimeZone": "UTC"}, rights, may_write=may_write)
 
     def __call__(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         (lexed,) = statements_of(sql)
         assert lexed.is_of_system
-        asked = respelled(lexed), values, self.schema, "ann", {"TimeZone": "UTC"}, self.rights
-        return list(self.catalog.answer(*asked).rows)
+        return list(self.catalog.answer(respelled(lexed), values, self.schema, self.asker).rows)
 
 
 @pytest.fixture
@@ -220,7 +221,7 @@ def test_what_is_wrong_or_too_much_is_refused(ask, monkeypatch, sql, code):
     monkeypatch.setattr("rsm_spark.sql.pg.catalog._TIME_S", 0.05)
     (lexed,) = statements_of(sql)
     with pytest.raises(PgFault) as refused:
-        ask.catalog.answer(respelled(lexed), (), ask.schema, "ann", {})
+        ask.catalog.answer(respelled(lexed), (), ask.schema, ask.asker)
     assert refused.value.code in (code, "42501", "0A000"), refused.value
 
 
@@ -248,6 +249,33 @@ def test_who_has_some_tables_is_told_of_these_and_of_its_rights(schema):
     by_number = "SELECT has_table_privilege(oid, 'SELECT') FROM pg_class WHERE relname IN ('sale', 'cheap')"
     assert sorted(asks(by_number)) == [(0,), (1,)]
     asks.catalog.close()
-    whole = Asks(schema)
-    assert whole("SELECT has_table_privilege('item', 'INSERT')") == [(1,)]
-    whole.catalog.close()
+
+
+_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER", "MAINTAIN", "RULE")
+
+
+@pytest.mark.parametrize(
+    ("rights", "may_write", "has"),
+    [
+        (None, True, "SELECT INSERT UPDATE DELETE TRUNCATE REFERENCES TRIGGER"),
+        (None, False, "SELECT"),  # access = "read", and no names of tables.
+        (TableRights(("*",)), False, "SELECT"),
+        (TableRights((), ("item",)), True, "INSERT UPDATE DELETE TRUNCATE"),
+        (TableRights((), (), ("item",)), True, "REFERENCES TRIGGER"),
+    ],
+)
+def test_each_privilege_is_had_as_the_port_allows_it(schema, rights, may_write, has):
+    asks = Asks(schema, rights, may_write=may_write)
+    for privilege in _PRIVILEGES:
+        for call in ("has_table_privilege('item', $1)", "has_table_privilege('ann', 'public.item', $1)",
+                     "has_any_column_privilege('item', $1)", "has_column_privilege('item', 'name', $1)"):  # fmt: skip
+            asked = f"SELECT {call}, version()"
+            assert asks(asked, privilege)[0][0] == int(privilege in has.split()), (call, privilege)
+            assert asks(asked, f"{privilege.lower()}  with grant option")[0][0] == 0, "rights are in a file"
+    assert asks("SELECT has_table_privilege('item', 'MAINTAIN, SELECT, insert')")[0][0] == int(
+        bool({"SELECT", "INSERT"} & set(has.split()))
+    )
+    assert asks("SELECT has_table_privilege('item', NULL)") == [(None,)]
+    with pytest.raises(PgFault, match="unrecognized privilege type"):
+        asks("SELECT has_table_privilege('item', 'SELECT, FLY')")
+    asks.catalog.close()
