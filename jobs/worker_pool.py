@@ -2,11 +2,12 @@
 
     spark-submit --py-files handlers.py jobs/worker_pool.py --tasks handlers --max 20 --metadata-uri zk+…
     python jobs/worker_pool.py --tasks handlers --min 1 --max 4 --threads 8 --until-idle 30
-    python jobs/worker_pool.py --min 0 --max 0 --sql-threads 4 --delta
+    python jobs/worker_pool.py --min 0 --max 0 --sql-threads 4 --python-threads 2 --delta
 
 The pool grows while tasks wait and all its workers are full, and shrinks when some had nothing to do for a while;
 whoever has to go ends what it runs first. A worker that is lost with its executor is started again. With --sql-threads,
-tasks of type `spark_sql` run as statements in this driver. Ctrl-C or SIGTERM drains every worker; the second one does
+tasks of type `spark_sql` run as statements in this driver; with --python-threads, functions of deployed code are given
+sessions of it (`spark_python`). Ctrl-C or SIGTERM drains every worker; the second one does
 not wait.
 Standard output: a JSON line when the pool has changed, and a summary as the last line.
 Exit codes: 0 = ended when it was told to, or idle, every worker in good order; 1 = failed, or workers had to be
@@ -22,6 +23,7 @@ import os
 import secrets
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,10 +31,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from broker.client.client import AsyncBrokerClient
+from broker.machine.policies import SPARK_PYTHON
 from broker.pool.controller import PoolController, PoolSettings, PoolShape
 from broker.pool.core.sizing import PoolBounds
 from broker.pool.member import MemberSpec
-from broker.pool.statement_tasks import SPARK_SQL, statement_function
+from broker.pool.statement_tasks import SPARK_SQL, function_is_missing, statement_function
 from broker.worker.codec import load_codec
 from broker.worker.executors.threads import ThreadExecutor
 from broker.worker.registry import Registry
@@ -42,8 +45,10 @@ from broker.worker.worker import Worker
 from connectors.errors import OptionError
 from connectors.job import JobParser, JobRun, job_parser, run_job
 from connectors.job_options import add_options, options_from
+from connectors.pool.connect_server import ConnectServer, connect_settings
 from connectors.pool.launcher import SparkLauncher
 from connectors.pool.settings import local_slots, pool_session
+from connectors.pool.shares import write_allocations
 from connectors.pool.statements import SharedSession
 from ledger.errors import UsageError
 from ledger.tls import TlsSettings
@@ -74,7 +79,9 @@ def _parser() -> JobParser:
     _add_work(parser)
     driver = parser.add_argument_group("the driver")
     driver.add_argument("--sql-threads", type=int, default=0, help=f"{SPARK_SQL} statements at once (%(default)s)")
-    driver.add_argument("--delta", action="store_true", help="statements read and write Delta tables")
+    what = f"{SPARK_PYTHON} functions at once (%(default)s)"
+    driver.add_argument("--python-threads", type=int, default=0, help=what)
+    driver.add_argument("--delta", action="store_true", help="statements and functions read and write Delta tables")
     driver.add_argument("--port", type=int, default=0, help="where workers connect to (default: any that is free)")
     return parser
 
@@ -118,10 +125,14 @@ def _bounds(given: argparse.Namespace) -> PoolBounds:
     least, most = given.min, given.min if given.max is None else given.max
     if not 0 <= least <= most:
         raise OptionError(f"--min {least} --max {most}: expected 0 or more, and at most as many as --max")
-    if most == 0 and not given.sql_threads:
-        raise OptionError("--max 0: a pool without workers runs nothing but statements: give it --sql-threads")
-    if given.sql_threads < 0:
-        raise OptionError(f"--sql-threads {given.sql_threads}: expected 0 or more")
+    for name in ("sql_threads", "python_threads"):
+        if getattr(given, name) < 0:
+            raise OptionError(f"--{name.replace('_', '-')} {getattr(given, name)}: expected 0 or more")
+    if most == 0 and not _driver_threads(given):
+        raise OptionError(
+            "--max 0: a pool without workers runs nothing but statements and functions: give it --sql-threads or "
+            "--python-threads"
+        )
     for name in ("idle_s", "until_idle"):
         if getattr(given, name) < 0:
             raise OptionError(f"--{name.replace('_', '-')} {getattr(given, name):g}: expected seconds, 0 or more")
@@ -134,6 +145,11 @@ def _bounds(given: argparse.Namespace) -> PoolBounds:
     return PoolBounds(workers_min=least, workers_max=most, threads=given.threads, idle_s=given.idle_s)
 
 
+def _driver_threads(given: argparse.Namespace) -> int:
+    """Return how many tasks run at once in the driver, and beside it."""
+    return int(given.sql_threads + given.python_threads)
+
+
 def _several(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
@@ -143,7 +159,19 @@ def _work(given: argparse.Namespace, run: JobRun) -> Mapping[str, Any]:
         bounds, spec = _bounds(given), _spec(given)
     except UsageError as error:
         raise OptionError(str(error)) from None
-    spark = pool_session(f"worker pool {given.pool}".strip(), delta=given.delta)
+    with tempfile.TemporaryDirectory(prefix="rsm-pool-") as folder:
+        return _with_session(given, run, bounds, spec, Path(folder))
+
+
+def _with_session(
+    given: argparse.Namespace, run: JobRun, bounds: PoolBounds, spec: MemberSpec, folder: Path
+) -> Mapping[str, Any]:
+    defaults = connect_settings() if given.python_threads else {}
+    if _driver_threads(given):
+        defaults["spark.scheduler.allocation.file"] = write_allocations(
+            folder, statements=given.sql_threads, functions=given.python_threads
+        )
+    spark = pool_session(f"worker pool {given.pool}".strip(), delta=given.delta, defaults=defaults)
     context = spark.sparkContext
     for file in _several(given.py_files):
         context.addPyFile(file)
@@ -157,7 +185,7 @@ def _work(given: argparse.Namespace, run: JobRun) -> Mapping[str, Any]:
         bind=conf.get("spark.driver.bindAddress") or host,
         advertise=host,
         port=given.port,
-        other_types=(SPARK_SQL,),
+        other_types=(SPARK_SQL, SPARK_PYTHON),
         until_idle_s=given.until_idle,
     )
     return asyncio.run(_keep(given, run, spark, settings))
@@ -165,9 +193,9 @@ def _work(given: argparse.Namespace, run: JobRun) -> Mapping[str, Any]:
 
 def _check_slots(spark: SparkSession, given: argparse.Namespace, bounds: PoolBounds) -> None:
     slots = local_slots(spark)
-    needed = bounds.workers_max + (1 if given.sql_threads else 0)
+    needed = bounds.workers_max + (1 if _driver_threads(given) else 0)
     if slots is not None and needed > slots:
-        what = f"{bounds.workers_max} workers" + (" and a statement" if given.sql_threads else "")
+        what = f"{bounds.workers_max} workers" + (" and a statement" if _driver_threads(given) else "")
         raise OptionError(
             f"--max {bounds.workers_max}: {spark.sparkContext.master} runs {slots} tasks at once, too few for {what}: "
             "lower --max, or take a master with more"
@@ -183,8 +211,8 @@ async def _keep(
     async with contextlib.AsyncExitStack() as stack:
         client = await stack.enter_async_context(_asked(given, settings))
         companion = None
-        if given.sql_threads:
-            companion = await stack.enter_async_context(_statement_worker(given, spark, settings.spec))
+        if _driver_threads(given):
+            companion = await stack.enter_async_context(_driver_worker(given, spark, settings.spec))
         launcher = SparkLauncher(spark, _ENTRY, settings.spec.pool)
         keeper = PoolController(settings, launcher, client, say, companion)
         stack.enter_context(_stopping(keeper))
@@ -225,14 +253,20 @@ def _token(path: str | None) -> str:
         raise OptionError(f"--http-token-file {path}: it cannot be read: {type(error).__name__}") from None
 
 
-def _statement_worker(given: argparse.Namespace, spark: SparkSession, spec: MemberSpec) -> Worker:
-    registry = Registry()
-    registry.add(SPARK_SQL, statement_function(SharedSession(spark), spec.work.worker.log))
+def _driver_worker(given: argparse.Namespace, spark: SparkSession, spec: MemberSpec) -> Worker:
+    """Return the worker that runs statements in this process, and functions in processes with sessions of its own."""
     of_pool = spec.work.worker
+    registry = Registry()
+    registry.add(SPARK_SQL, statement_function(SharedSession(spark), of_pool.log))
+    registry.add(SPARK_PYTHON, function_is_missing)
+    threads = {SPARK_SQL: given.sql_threads, SPARK_PYTHON: given.python_threads}
     settings = WorkerSettings(
         worker_id=f"{spec.pool}-sql",
-        threads=given.sql_threads,
+        threads=_driver_threads(given),
+        types={name: count for name, count in threads.items() if count},
         drain_s=of_pool.drain_s,
+        children=of_pool.children,
+        jail=of_pool.jail,
         log=of_pool.log,
         rsm_root=of_pool.rsm_root,
     )
@@ -243,6 +277,7 @@ def _statement_worker(given: argparse.Namespace, spark: SparkSession, spec: Memb
         metadata_uri=spec.metadata_uri,
         security=spec.security,
         codec=load_codec(spec.work.codec) if spec.work.codec else None,
+        support=ConnectServer(spark) if given.python_threads else None,
     )
 
 

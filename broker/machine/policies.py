@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-GUARDED_TYPES = frozenset({"spark_sql"})
-"""Types whose tasks reach further than a task should: a statement calls Java's methods on the pool's driver."""
+SPARK_PYTHON = "spark_python"
+"""Type of functions of code pools that are given a session of Spark."""
+GUARDED_TYPES = frozenset({"spark_sql", SPARK_PYTHON})
+"""Types whose tasks reach further than a task should: a statement calls Java's methods on the pool's driver, and with a
+session of Spark a function reaches what executors do."""
 
 
 class ErrorRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -136,6 +136,18 @@ def statement_function(runner: StatementRunner, log: str) -> Callable[[TaskConte
     return run
 
 
+def function_is_missing(context: TaskContext, payload: bytes) -> str:  # noqa: ARG001 - as each function of a task
+    """Tell whoever submitted a task of type `spark_python` without a function what is missing.
+
+    Raises:
+        TaskError: Always.
+
+    """
+    raise TaskError(
+        "spark_python: the task names no function: deploy its code (rsm task deploy), and submit with --code and --mode"
+    )
+
+
 def _watch(runner: StatementRunner, group: str, context: TaskContext, is_over: threading.Event) -> None:
     """Have a statement broken off once its run is to end, until it is: it may be between two of its jobs."""
     while not is_over.wait(_LOOK_S):

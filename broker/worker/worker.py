@@ -19,6 +19,7 @@ from broker.machine.commands import EndedRun, ProgressOf
 from broker.machine.policies import WorkerOffer
 from broker.machine.worker_messages import AssignedRun
 from broker.worker.code.pools import CodePools, PoolLimits
+from broker.worker.code.support import CodeSupport
 from broker.worker.codec import opened_run, sealed_end
 from broker.worker.core.effects import (
     AskToDrain,
@@ -63,6 +64,7 @@ class Worker:
         metadata_uri: Where that is; None = as the environment says.
         security: TLS and token; None = as the environment says.
         codec: Decodes payloads and encodes results; see `broker.worker.codec`.
+        support: Gives functions of code pools more than context and payload, and has this worker run no other code.
 
     Attributes:
         trouble: Why it is not connected, as far as known; "" while it is.
@@ -82,6 +84,7 @@ class Worker:
         metadata_uri: str | None = None,
         security: Security | None = None,
         codec: PayloadCodec | None = None,
+        support: CodeSupport | None = None,
     ) -> None:
         settings.check()
         self._settings = settings
@@ -109,6 +112,7 @@ class Worker:
             folder=settings.code_dir,
             limits=PoolLimits(children=settings.children),
             jail=settings.jail,
+            support=support,
         )
         self.trouble = "not tried yet"
         self.counts = RunCounts()

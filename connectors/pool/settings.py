@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import SparkSession
 
 from connectors.errors import OptionError
@@ -22,12 +24,13 @@ _REFUSED = {
 }
 
 
-def pool_session(app: str, *, delta: bool = False) -> SparkSession:
+def pool_session(app: str, *, delta: bool = False, defaults: Mapping[str, str] | None = None) -> SparkSession:
     """Return a session for a pool; what the user has set stays as it is.
 
     Args:
         app: Name of the application.
         delta: Whether statements read or write Delta tables.
+        defaults: Settings besides, for what the user has not set.
 
     Raises:
         OptionError: A setting cannot go with a pool.
@@ -45,6 +48,7 @@ def pool_session(app: str, *, delta: bool = False) -> SparkSession:
             "spark.scheduler.mode": "FAIR",
             # Jobs that never end have no progress to show.
             "spark.ui.showConsoleProgress": "false",
+            **(defaults or {}),
         },
     )
     check_pool_settings(dict(spark.sparkContext.getConf().getAll()))

@@ -1,4 +1,4 @@
-"""SQL statements in a shared session's context: each in a session of its own, each of its jobs in the tenant's pool."""
+"""SQL statements in a shared session's context: each in a session of its own, with an equal share of the cores."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import DataType
 
 from connectors.error_text import spoken_error
+from connectors.pool.shares import StatementSlots
 
 _LOGGER = logging.getLogger(__name__)
 _LABEL_LENGTH_MAX = 120
@@ -70,6 +71,7 @@ class SharedSession:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._slots = StatementSlots()
 
     def run(self, statement: Statement, *, group: str, tenant: str, effect: str, result_bytes_max: int) -> bytes:
         """Run a statement and return its result as JSON: columns and rows, or where they were written to.
@@ -77,7 +79,7 @@ class SharedSession:
         Args:
             statement: What.
             group: Of its jobs: what `cancel` takes.
-            tenant: Name of the scheduler's pool that its jobs run in.
+            tenant: Named on Spark's pages.
             effect: Names what it does: an append to a Delta table that was done under this name is not done again.
             result_bytes_max: Of the result: rows beyond it are left out.
 
@@ -86,13 +88,14 @@ class SharedSession:
 
         """
         context = self._spark.sparkContext
-        context.setJobGroup(group, statement.sql[:_LABEL_LENGTH_MAX], interruptOnCancel=False)
-        context.setLocalProperty("spark.scheduler.pool", tenant or "default")
-        session = self._spark.newSession()
-        rows = _opened(session, statement)
-        if statement.table or statement.path:
-            return msgspec.json.encode(_write(rows, statement, effect))
-        return _result(rows, statement.limit, result_bytes_max)
+        label = f"{tenant}: {statement.sql}"[:_LABEL_LENGTH_MAX]
+        with self._slots.taken() as pool:
+            context.setJobGroup(group, label, interruptOnCancel=False)
+            context.setLocalProperty("spark.scheduler.pool", pool)
+            rows = _opened(self._spark.newSession(), statement)
+            if statement.table or statement.path:
+                return msgspec.json.encode(_write(rows, statement, effect))
+            return _result(rows, statement.limit, result_bytes_max)
 
     def cancel(self, group: str) -> None:
         """Break off the jobs of a group that run now."""

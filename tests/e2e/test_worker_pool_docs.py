@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from broker.client import BrokerClient, NewTask
 from ledger.dev import DevCluster
@@ -25,8 +27,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "worker-pools.md").read_text()
-HANDLERS, STATEMENT = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-SUBMITTED, PLAIN = (shlex.split(text) for text in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL))
+HANDLERS, STATEMENT, FUNCTION = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+SUBMITTED, PLAIN, DEPLOYED = (
+    [shlex.split(line) for line in text.splitlines()] for text in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+)
 DOCUMENTED_HTTP = "http://127.0.0.1:7364"
 
 
@@ -82,7 +86,8 @@ def test_the_plain_command_runs_what_waits_and_ends(
     project: Path, broker: tuple[BrokerProcess, tuple[str, ...]]
 ) -> None:
     process, found = broker
-    (variable, master), (python, *command) = PLAIN[0].split("="), ours(PLAIN[1:])
+    ((first, *rest),) = PLAIN
+    (variable, master), (python, *command) = first.split("="), ours(rest)
     assert python == "python"
     with BrokerClient.connect([process.url], tenant="acme") as client:
         ids = client.submit_many(NewTask("resize", "xyz") for _ in range(20)).task_ids
@@ -93,21 +98,37 @@ def test_the_plain_command_runs_what_waits_and_ends(
         assert {client.result(task_id) for task_id in ids} == {b"3 bytes for acme"}
 
 
+def days_counted(folder: Path, client: BrokerClient, url: str) -> bytes:
+    """Deploy the function and have it count, by the commands of the page."""
+    flights = folder / "flights"
+    flights.mkdir()
+    parquet.write_table(pa.table({"day": [1, 1, 2]}), flights / "some.parquet")
+    (folder / "totals.py").write_text(FUNCTION)
+    for command in DEPLOYED:
+        words = [str(flights) if word == "/lake/flights" else word for word in command[1:]]
+        rsm = [sys.executable, "-m", "rsm_spark", *words, "--url", url]
+        done = subprocess.run(rsm, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+    (task,) = client.tasks(type="spark_python")
+    return client.result(task.task_id, timeout_s=300)
+
+
 def test_the_submitted_command_serves_tasks_and_statements_until_its_driver_is_told_to_end(
     project: Path, broker: tuple[BrokerProcess, tuple[str, ...]]
 ) -> None:
     process, found = broker
-    submit, *command = ours(SUBMITTED)
+    submit, *command = ours(SUBMITTED[0])
     place = [str(Path(sys.executable).with_name(submit)), "--master", "local[22]", "--conf", "spark.ui.enabled=false"]
     with BrokerClient.connect([process.url], tenant="acme") as client:
         task_id = client.submit("resize", "xy")
-        with running(project, [*place, *command, *found, "--sql-threads", "2"]) as job:
+        with running(project, [*place, *command, *found, "--sql-threads", "2", "--python-threads", "1"]) as job:
             assert client.result(task_id, timeout_s=300) == b"2 bytes for acme"
             code = STATEMENT.replace(DOCUMENTED_HTTP, process.url)
             done = subprocess.run(
                 [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
             )
             assert done.stdout == "[[0, 0], [1, 7], [2, 14]]\n", done.stderr
+            assert days_counted(project, client, process.url) == b"2 days"
             (driver,) = [
                 pid for pid, text in descendants(job.pid).items() if "worker_pool.py" in text and "java" not in text
             ]

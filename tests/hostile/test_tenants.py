@@ -188,7 +188,8 @@ async def test_a_tenant_neither_lifts_a_ban_nor_names_what_reaches_further(
             answer = await caller.ask(method, f"/api/v1/{path}", body, token=by)
             return answer.status, json.loads(answer.body).get("reason", "")
 
-        assert await ask("POST", "tasks", {"type": "spark_sql"}) == (403, "not-allowed")
+        for guarded in ("spark_sql", "spark_python"):
+            assert await ask("POST", "tasks", {"type": guarded}) == (403, "not-allowed")
         assert await ask("POST", "tasks/batch", {"tasks": [{"type": "a"}, {"type": "spark_sql"}]}) == (
             403,
             "not-allowed",

@@ -75,12 +75,13 @@ def test_errors_are_words_without_traces_wherever_they_come_from(run: Run) -> No
         assert "Traceback" not in str(caught.value)
 
 
-def test_jobs_of_a_statement_run_in_its_tenants_pool(spark: SparkSession, run: Run) -> None:
-    run("SELECT count(*) FROM range(10)", context("blue"))
-    other = threading.Thread(target=run, args=("SELECT 1", context("red", task_id=2)))
-    other.start()
-    assert spark.sparkContext.getLocalProperty("spark.scheduler.pool") == "blue"
-    other.join()
+def test_jobs_of_a_statement_run_in_a_pool_of_its_slot_whosever_they_are(spark: SparkSession, run: Run) -> None:
+    for tenant in ("blue", "red"):
+        run("SELECT count(*) FROM range(10)", context(tenant))
+        assert spark.sparkContext.getLocalProperty("spark.scheduler.pool") == "statement-1"
+        assert (
+            spark.sparkContext.getLocalProperty("spark.job.description") == f"{tenant}: SELECT count(*) FROM range(10)"
+        )
 
 
 def test_a_cancelled_statement_is_broken_off(run: Run) -> None:

@@ -20,10 +20,12 @@ from pathlib import Path
 import msgspec
 
 from broker.machine.commands import EndedRun, ProgressOf
+from broker.machine.policies import SPARK_PYTHON
 from broker.machine.worker_messages import AssignedRun
 from broker.worker.code.archive import ArchiveLimits, CodeArchiveError, declared, measure, unpack
 from broker.worker.code.download import download
 from broker.worker.code.folder import PoolFolder
+from broker.worker.code.support import CodeSupport
 from broker.worker.core.effects import StopReason
 from broker.worker.executors.child_messages import SetUp
 from broker.worker.executors.children import ChildLimits, Children
@@ -95,6 +97,7 @@ class CodePools:
         folder: Where folders are made; None = in the system's place for temporary ones.
         limits: How pools are treated.
         jail: What their code may do.
+        support: Gives functions more than context and payload; None = they get nothing else.
 
     Attributes:
         fetched_count: Archives downloaded.
@@ -108,8 +111,10 @@ class CodePools:
         folder: Path | None = None,
         limits: PoolLimits | None = None,
         jail: JailSettings | None = None,
+        support: CodeSupport | None = None,
     ) -> None:
         self._stream_now = stream_now
+        self._support = support
         self._limits = limits if limits is not None else PoolLimits()
         self._jail = jail if jail is not None else JailSettings()
         self._looking: asyncio.Task[MachineJail] | None = None
@@ -117,6 +122,7 @@ class CodePools:
         self._pools: dict[str, _Pool] = {}
         self._of_run: dict[int, _Pool] = {}
         self._ending: set[asyncio.Task[None]] = set()
+        self._taking_back: set[asyncio.Task[None]] = set()
         self._children_max = 1
         self._unpacked_bytes = 0
         self.fetched_count = 0
@@ -145,6 +151,12 @@ class CodePools:
     def run(self, runs: Sequence[AssignedRun]) -> None:
         """Begin runs; the first one of a code fetches it."""
         for run in runs:
+            if (run.type == SPARK_PYTHON) != (self._support is not None):
+                why = f"this worker has no Spark for tasks of type {SPARK_PYTHON}"
+                if self._support is not None:
+                    why = f"code here is for tasks of type {SPARK_PYTHON}, not {run.type!r}"
+                self._listener.on_ended([refused(run.task_id, run.assignment_id, why)])
+                continue
             pool = self._pools.get(run.code)
             if pool is None:
                 pool = self._pools[run.code] = _Pool(run.code)
@@ -186,8 +198,8 @@ class CodePools:
                 await asyncio.wait([pool.task])
             if pool.children is not None:
                 await pool.children.close()
-        if self._ending:
-            await asyncio.wait(self._ending)
+        if waited := self._ending | self._taking_back:
+            await asyncio.wait(waited)
         if self._looking is not None:
             await asyncio.wait([self._looking])
         await asyncio.to_thread(self._home.remove)
@@ -195,7 +207,20 @@ class CodePools:
     # ---- RunListener of the children
 
     def on_ended(self, ends: Sequence[EndedRun]) -> None:
-        """Hear of ends; see `RunListener`."""
+        """Hear of ends; see `RunListener`. What a run was given is taken back before its end is told."""
+        if self._support is None:
+            self._on_over(ends)
+            return
+        for end in ends:
+            task = self._loop.create_task(self._take_back(self._support, end), name=f"rsm-take-back-{end.task_id}")
+            self._taking_back.add(task)
+            task.add_done_callback(self._taking_back.discard)
+
+    async def _take_back(self, support: CodeSupport, end: EndedRun) -> None:
+        await support.take_back(end.task_id, end.assignment_id)
+        self._on_over([end])
+
+    def _on_over(self, ends: Sequence[EndedRun]) -> None:
         pools: dict[str, _Pool] = {}
         for end in ends:
             pool = self._of_run.pop(end.assignment_id, None)
@@ -235,7 +260,7 @@ class CodePools:
         """
         if self._looking is None:
             return None
-        if wants_network and not self._jail.grants_network(pool.code):
+        if wants_network and self._support is None and not self._jail.grants_network(pool.code):
             raise CodeArchiveError(
                 f"it asks for the network, which this worker does not grant it (--grant-network {pool.code})"
             )
@@ -243,7 +268,8 @@ class CodePools:
             await asyncio.shield(self._looking),
             self._jail,
             folder,
-            has_network=wants_network,
+            # What is given comes over the network.
+            has_network=wants_network or self._support is not None,
             memory_bytes=self._limits.children.memory_bytes_max,
         )
         await asyncio.to_thread(jails.open_code)
@@ -311,15 +337,16 @@ class CodePools:
         self.fetched_count += 1
         pool.sha256, pool.size = hashlib.sha256(archive).hexdigest(), len(archive)
         limits = self._limits.children
-        set_up = SetUp("", str(folder / "code"), limits.memory_bytes_max)
+        giver, given = ("", {}) if self._support is None else (self._support.giver, self._support.environment)
+        set_up = SetUp("", str(folder / "code"), limits.memory_bytes_max, giver)
         if jails is not None:
-            set_up = SetUp("", jails.code_inside)
+            set_up = SetUp("", jails.code_inside, giver=giver)
         pool.children = Children(
             set_up,
             self,
             self._children_max,
             limits,
-            environment=_environment(folder / "home"),
+            environment={**_environment(folder / "home"), **given},
             folder=str(folder / "home"),
             jails=jails,
         )

@@ -7,6 +7,7 @@ that nothing outlives the worker. Only standard library, msgspec, and what the m
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import queue
 import resource
@@ -16,7 +17,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -61,6 +63,7 @@ class _Child:
         self._context: TaskContext | None = None
         self._stopped: dict[int, str] = {}
         self._registry: Registry | None = None
+        self._giver: Callable[[TaskContext], AbstractContextManager[Mapping[str, Any]]] | None = None
         self._folder = ""
         self._entries: dict[str, Callable[..., Any]] = {}
         # The newest sign of life, until the thread that sends them has taken it.
@@ -112,6 +115,9 @@ class _Child:
         try:
             if message.tasks:
                 self._registry = load_registry(message.tasks)
+            if message.giver:
+                module, _, name = message.giver.partition(":")
+                self._giver = getattr(importlib.import_module(module), name)
         except UsageError as error:
             self._send(Ready(error=cut_error(str(error))))
             return
@@ -130,11 +136,14 @@ class _Child:
             if function is None:
                 return refused(run.task_id, run.assignment_id, f"this worker has no function for type {run.type!r}")
             self._send(FunctionLoaded(run.assignment_id))
-            return finished(run.task_id, run.assignment_id, function(context, run.payload))
+            with self._giver(context) if self._giver is not None else contextlib.nullcontext({}) as given:
+                result = function(context, run.payload, **given)
+            return finished(run.task_id, run.assignment_id, result)
         except EntryError as error:
             return refused(run.task_id, run.assignment_id, str(error))
         except BaseException as error:  # noqa: BLE001 - whatever a user's function raises is its end, exits included
-            if context.stop_reason is not None and isinstance(error, RunCancelledError):
+            # What was given and is broken off says so by errors of its own.
+            if context.stop_reason is not None and (isinstance(error, RunCancelledError) or self._giver is not None):
                 return stopped(run.task_id, run.assignment_id, context.stop_reason)
             return failed(run.task_id, run.assignment_id, error)
         finally:

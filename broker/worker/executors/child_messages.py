@@ -23,12 +23,14 @@ class SetUp(msgspec.Struct, frozen=True, array_like=True, tag=1):
         tasks: What `load_registry` takes; "" = functions are named by each run's mode, and lie in `folder`.
         folder: Of a code pool, to be imported from; "" = none.
         memory_bytes_max: Address space of the child; 0 = no bound.
+        giver: "module:function" that gives functions more than context and payload: see `CodeSupport`; "" = none.
 
     """
 
     tasks: str
     folder: str = ""
     memory_bytes_max: int = 0
+    giver: str = ""
 
 
 class RunMade(msgspec.Struct, frozen=True, array_like=True, tag=2):

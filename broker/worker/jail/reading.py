@@ -31,8 +31,8 @@ _SYSTEM = (
     "/etc/ssl/openssl.cnf",
 )
 _OF_NETWORKS = ("/etc/gai.conf", "/etc/host.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/resolv.conf")
-_OURS = ("broker", "ledger", "rsm_spark", "msgspec")
-"""Packages that a child imports."""
+_OURS = ("broker", "connectors", "ledger", "rsm_spark", "msgspec")
+"""Packages that a child imports, as far as its worker has."""
 
 
 def _prefixes() -> list[str]:

@@ -39,7 +39,7 @@ def _deploy(broker: DrivenBroker, code: str) -> None:
 def test_ordinary_types_are_everybodys_guarded_ones_and_pools_are_not(broker: DrivenBroker) -> None:
     _deploy(broker, "pool")
     assert isinstance(_submit(broker, Spec("mail", resources={"gpu": 1}, group=7)), TasksSubmitted)
-    for spec in (Spec("spark_sql"), Spec("mail", code="pool", mode="a:b")):
+    for spec in (Spec("spark_sql"), Spec("spark_python"), Spec("mail", code="pool", mode="a:b")):
         reply = _submit(broker, spec)
         assert refusal(reply) == Refusal.NOT_ALLOWED
         assert "rsm tenant set acme --allow-" in reply.reason  # type: ignore[attr-defined]
@@ -68,7 +68,18 @@ def test_a_policy_lists_what_else_may_be_named(broker: DrivenBroker) -> None:
 def test_a_star_is_no_key_to_a_guarded_type(broker: DrivenBroker) -> None:
     broker.run(c.SetTenant("acme", TenantPolicy(types=("*",))))
     assert isinstance(_submit(broker, Spec("anything")), TasksSubmitted)
-    assert refusal(_submit(broker, Spec("spark_sql"))) == Refusal.NOT_ALLOWED
+    for guarded in ("spark_sql", "spark_python"):
+        assert refusal(_submit(broker, Spec(guarded))) == Refusal.NOT_ALLOWED
+
+
+def test_a_function_with_a_session_needs_its_type_and_its_code(broker: DrivenBroker) -> None:
+    _deploy(broker, "pool")
+    spec = Spec("spark_python", code="pool", mode="a:b")
+    for policy in (TenantPolicy(types=("spark_python",)), TenantPolicy(codes=("pool",))):
+        broker.run(c.SetTenant("acme", policy))
+        assert refusal(_submit(broker, spec)) == Refusal.NOT_ALLOWED
+    broker.run(c.SetTenant("acme", TenantPolicy(types=("spark_python",), codes=("pool",))))
+    assert isinstance(_submit(broker, spec), TasksSubmitted)
 
 
 def test_nor_does_a_change_or_a_replay_go_around_it(broker: DrivenBroker) -> None:

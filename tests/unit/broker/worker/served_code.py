@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from broker.machine.worker_messages import CodePiece
 from broker.worker.code.pools import CodePools, PoolLimits
+from broker.worker.code.support import CodeSupport
 from broker.worker.jail.jails import JailSettings
 from broker.worker.stream import CodeGoneError, WorkerStream
 from rsm_spark.errors import ConnectionLostError
@@ -66,9 +67,15 @@ class Served:
 
 @asynccontextmanager
 async def pools(
-    served: Served, folder: Path, *, jail: JailSettings | None = None, **limits: Any
+    served: Served,
+    folder: Path,
+    *,
+    jail: JailSettings | None = None,
+    support: CodeSupport | None = None,
+    **limits: Any,
 ) -> AsyncIterator[tuple[CodePools, Listening]]:
-    made = CodePools(lambda: cast("WorkerStream", served), folder=folder, limits=PoolLimits(**limits), jail=jail)
+    stream = cast("WorkerStream", served)
+    made = CodePools(lambda: stream, folder=folder, limits=PoolLimits(**limits), jail=jail, support=support)
     heard = Listening()
     await made.start(heard, 2)
     try:

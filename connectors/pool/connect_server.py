@@ -1,0 +1,102 @@
+"""Spark Connect in a driver's own session: sessions of programs on this machine, each of one run of a task.
+
+The server listens on loopback and asks for a token that was made for this driver. Sessions are told apart by their
+user, which names the run. When a run is over, all its sessions are closed, those too that its code has opened besides,
+and what they still compute is broken off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from connectors.errors import OptionError
+
+if TYPE_CHECKING:
+    # Whoever has a server has loaded it.
+    from pyspark.sql import SparkSession
+
+ADDRESS_VARIABLE = "RSM_SPARK_CONNECT"
+"""Variable with host and port of the server."""
+TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - a name, which Spark's client reads too
+
+_LOGGER = logging.getLogger(__name__)
+_PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
+_PACKAGE = "org.apache.spark.sql.connect.service"
+_CLOSE_S = 15.0
+
+
+def connect_settings() -> dict[str, str]:
+    """Return settings of a session that serves Spark Connect on loopback, with a token of its own."""
+    return {
+        "spark.plugins": _PLUGIN,
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.connect.authenticate.token": secrets.token_hex(32),
+        # What a session adds (files, classes, functions) is its own.
+        "spark.sql.artifact.isolation.enabled": "true",
+        "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
+    }
+
+
+def session_user(task_id: int, assignment_id: int) -> str:
+    """Return the user by whom the sessions of a run are known."""
+    return f"task-{task_id}-{assignment_id}"
+
+
+class ConnectServer:
+    """See the module.
+
+    Args:
+        spark: A session with the settings of `connect_settings`.
+
+    Attributes:
+        giver: Function that a process of a run calls for its session, as "module:function".
+
+    Raises:
+        OptionError: The user's own settings keep the server away, or open to everybody.
+
+    """
+
+    giver = "connectors.pool.given_session:given_session"
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        conf = spark.sparkContext.getConf()
+        if _PLUGIN not in (conf.get("spark.plugins") or "").split(","):
+            raise OptionError(f"spark.plugins has to name {_PLUGIN} too: functions have their sessions of it")
+        self._token = conf.get("spark.connect.authenticate.token") or ""
+        if not self._token:
+            raise OptionError("spark.connect.authenticate.token is empty: anybody on this machine could come in")
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables of processes that ask `giver`."""
+        return {ADDRESS_VARIABLE: f"localhost:{self._service.localPort()}", TOKEN_VARIABLE: self._token}
+
+    async def take_back(self, task_id: int, assignment_id: int) -> None:
+        """Close the sessions of a run."""
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await asyncio.to_thread(self._close_sessions, session_user(task_id, assignment_id))
+        except Exception as error:  # noqa: BLE001 - the context is gone, and its sessions with it; or it hangs
+            _LOGGER.warning("sessions of task %d cannot be closed: %s: %s", task_id, type(error).__name__, error)
+
+    def _close_sessions(self, user: str) -> None:
+        sessions = self._service.sessionManager()
+        listed = sessions.listActiveSessions()
+        for place in range(listed.length()):
+            one = listed.apply(place)
+            if one.userId() == user:
+                sessions.closeSession(one.key(), False)  # noqa: FBT003 - Java's: nobody may come back to it
+
+    @property
+    def _service(self) -> Any:
+        jvm = self._spark.sparkContext._jvm
+        package = jvm
+        for name in _PACKAGE.split("."):
+            package = getattr(package, name)
+        return getattr(getattr(package, "SparkConnectService$"), "MODULE$")

@@ -1,0 +1,58 @@
+"""Session of Spark Connect for one run of a task, in the process that runs it: see `connectors.pool.connect_server`."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from pyspark.sql.connect.session import SparkSession
+
+from connectors.pool.connect_server import ADDRESS_VARIABLE, TOKEN_VARIABLE, session_user
+
+
+class RunContext(Protocol):
+    """Context of a run, as far as its session needs it."""
+
+    @property
+    def task_id(self) -> int: ...
+
+    @property
+    def assignment_id(self) -> int: ...
+
+    @property
+    def is_cancelled(self) -> bool: ...
+
+    @property
+    def cancelled(self) -> threading.Event:
+        """Set when the run is to end."""
+        ...
+
+
+@contextmanager
+def given_session(context: RunContext) -> Iterator[dict[str, Any]]:
+    """Give a function `spark`, a session of its own, for as long as it runs; if it is to end, what it computes ends."""
+    user, address = session_user(context.task_id, context.assignment_id), os.environ[ADDRESS_VARIABLE]
+    digest = hmac.digest(os.environ[TOKEN_VARIABLE].encode(), user.encode(), hashlib.sha256)
+    session = uuid.UUID(bytes=digest[:16], version=4)
+    spark: Any = SparkSession.builder.remote(f"sc://{address}/;user_id={user};session_id={session}").create()
+    watch = threading.Thread(target=_interrupt, args=(spark, context), name=user, daemon=True)
+    watch.start()
+    try:
+        yield {"spark": spark}
+    finally:
+        context.cancelled.set()  # Of a run that is over nobody asks it; the thread waits for it.
+        watch.join()
+        spark.stop()
+
+
+def _interrupt(spark: Any, context: RunContext) -> None:
+    """Break off what a session computes, once its run is to end."""
+    context.cancelled.wait()
+    if context.is_cancelled:
+        spark.interruptAll()
