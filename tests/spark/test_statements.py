@@ -76,12 +76,11 @@ def test_errors_are_words_without_traces_wherever_they_come_from(run: Run) -> No
 
 
 def test_jobs_of_a_statement_run_in_a_pool_of_its_slot_whosever_they_are(spark: SparkSession, run: Run) -> None:
+    sql = "SELECT count(*) FROM range(10)"
     for tenant in ("blue", "red"):
-        run("SELECT count(*) FROM range(10)", context(tenant))
-        assert spark.sparkContext.getLocalProperty("spark.scheduler.pool") == "statement-1"
-        assert (
-            spark.sparkContext.getLocalProperty("spark.job.description") == f"{tenant}: SELECT count(*) FROM range(10)"
-        )
+        run(sql, context(tenant))
+        found = [spark.sparkContext.getLocalProperty(f"spark.{key}") for key in ("scheduler.pool", "job.description")]
+        assert found == ["statement-1", f"{tenant}: {sql}"]
 
 
 def test_a_cancelled_statement_is_broken_off(run: Run) -> None:

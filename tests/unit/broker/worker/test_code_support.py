@@ -1,4 +1,4 @@
-"""Functions of code pools that are given something: what they get, and that it is taken back before their end is told."""
+"""Functions of code pools that are given something, which is taken back before their end is told."""
 
 from __future__ import annotations
 
