@@ -1,4 +1,8 @@
-"""Columns of `connectors.source.schema` in Arrow: Spark refuses a batch whose names, types or order differ."""
+"""Columns of `connectors.source.schema` in Arrow: Spark refuses a batch whose names, types or order differ.
+
+Columns are made from buffers where that can be. `pyarrow.array` and `pyarrow.scalar` look whether they were given
+something of pandas, and import it for that: 1.5 s of processor in each new Python worker of Spark.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,27 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
     "array<struct<key:string,value:binary>>": pa.list_(pa.struct(_HEADER)),
     "map<string,binary>": pa.map_(pa.string(), pa.binary()),
 }
+
+_PYTHON_TYPES: dict[pa.DataType, type] = {
+    pa.string(): str,
+    pa.binary(): bytes,
+    pa.bool_(): bool,
+    pa.int32(): int,
+    pa.int64(): int,
+    pa.float64(): float,
+    pa.timestamp("us", tz="UTC"): int,
+    pa.date32(): int,
+}
+"""Types whose lists of values are taken as they are, if all have the type that stands here."""
+_NUMPY_TYPES: dict[pa.DataType, Any] = {
+    pa.bool_(): np.bool_,
+    pa.int32(): np.int32,
+    pa.int64(): np.int64,
+    pa.float64(): np.float64,
+    pa.timestamp("us", tz="UTC"): np.int64,
+    pa.date32(): np.int32,
+}
+_OFFSET_MAX = 2**31 - 1
 
 
 def arrow_schema(columns: Sequence[RowColumn]) -> pa.Schema:
@@ -51,16 +76,89 @@ def binary_of(values: Sequence[bytes | memoryview]) -> pa.Array[Any]:
     )
 
 
+def column_of(values: Any, kind: pa.DataType, mask: Any = None) -> pa.Array[Any]:
+    """Return a column.
+
+    Args:
+        values: An array of numpy; or a list of values of the type's own kind, and None.
+        kind: Type of the column.
+        mask: Rows without a value, as an array of booleans; None = those where a list has None.
+
+    Raises:
+        pa.ArrowException: A value does not fit, as for the next two.
+        TypeError: Likewise.
+        ValueError: Likewise.
+
+    """
+    if isinstance(values, np.ndarray):
+        return _of_numbers(values, kind, mask)
+    kinds = set(map(type, values))
+    has_nulls = type(None) in kinds
+    kinds.discard(type(None))
+    if not kinds:
+        return nulls(len(values), kind)
+    if kinds != {_PYTHON_TYPES.get(kind)}:
+        made: pa.Array[Any] = pa.array(values, kind)  # Arrow converts, or says what does not fit.
+        return made
+    mask = np.fromiter((value is None for value in values), np.bool_, len(values)) if has_nulls else None
+    if kind == pa.string():
+        return _of_bytes([b"" if value is None else value.encode() for value in values], kind, mask)
+    if kind == pa.binary():
+        return _of_bytes([b"" if value is None else value for value in values], kind, mask)
+    filled = [0 if value is None else value for value in values] if has_nulls else values
+    try:
+        return _of_numbers(np.array(filled, dtype=_NUMPY_TYPES[kind]), kind, mask)
+    except OverflowError:
+        return pa.array(values, kind)
+
+
+def scalar_of(value: bool | int | str, kind: pa.DataType) -> pa.Scalar[Any]:
+    """Return a value as Arrow compares it with columns."""
+    return column_of([value], kind)[0]
+
+
+def _of_bytes(values: Sequence[bytes], kind: pa.DataType, mask: Any) -> pa.Array[Any]:
+    sizes = np.fromiter(map(len, values), dtype=np.int64, count=len(values))
+    offsets: Any = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    if offsets[-1] > _OFFSET_MAX:
+        raise pa.ArrowCapacityError(f"a column of {offsets[-1]:,} bytes; {_OFFSET_MAX:,} fit a batch")
+    buffers = [_validity(mask), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(kind, len(values), buffers)
+
+
+def _of_numbers(values: np.ndarray[Any, Any], kind: pa.DataType, mask: Any) -> pa.Array[Any]:
+    count, wanted = len(values), _NUMPY_TYPES[kind]
+    if values.dtype != wanted:
+        values = values.astype(wanted)
+    packed = np.packbits(values, bitorder="little") if kind == pa.bool_() else np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind, count, [_validity(mask), pa.py_buffer(packed)])
+
+
+def _validity(mask: Any) -> pa.Buffer | None:
+    return None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little"))
+
+
 def nulls(count: int, kind: pa.DataType) -> pa.Array[Any]:
     """Return a column without values."""
-    return pa.array([None] * count, kind)
+    return pa.nulls(count, kind)
 
 
 def repeated(value: str | None, count: int) -> pa.Array[Any]:
     """Return a string column that says the same in each row."""
-    return pa.nulls(count, pa.string()) if value is None else pa.repeat(pa.scalar(value, pa.string()), count)
+    if value is None:
+        return pa.nulls(count, pa.string())
+    text = value.encode()
+    offsets = np.arange(count + 1, dtype=np.int32) * len(text)
+    return pa.Array.from_buffers(
+        pa.string(), count, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(text * count)]
+    )
 
 
 def chosen(values: Sequence[str | None], places: np.ndarray[Any, Any]) -> pa.Array[Any]:
     """Return a string column of few different values, by their places."""
-    return pa.array(values, pa.string()).take(pa.array(places))
+    return column_of(values, pa.string()).take(column_of(places, pa.int64()))
+
+
+FALSE: Any = scalar_of(False, pa.bool_())  # noqa: FBT003 - a value
+"""For comparisons of what may be null."""

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.source.arrow import arrow_schema, repeated
+from connectors.source.arrow import FALSE, arrow_schema, column_of, repeated, scalar_of
 from connectors.source.layouts import PartitionPlace
 from connectors.source.packed import unpack_all
 from connectors.source.schema import ERROR_COLUMN, KAFKA_HEADERS, RECORD_COLUMNS, RowColumn
@@ -51,13 +51,13 @@ def kafka_batch(
         part: Topic and partition, of a partitioned log; None = the log is the topic, and has partition 0 alone.
 
     """
-    is_own: Any = pc.less(records.column("type"), pa.scalar(MACHINE_TYPE_FIRST, pa.int32()))
-    kept = records.filter(pc.invert(is_own.fill_null(fill_value=False)))
+    is_own: Any = pc.less(records.column("type"), scalar_of(MACHINE_TYPE_FIRST, pa.int32()))
+    kept = records.filter(pc.invert(is_own.fill_null(FALSE)))
     schema = arrow_schema(columns)
     arrays = []
     for field in schema:
         made = _column(field.name, kept, description, part)
-        arrays.append(made if isinstance(made, pa.Array) else pa.array(made, field.type))
+        arrays.append(made if isinstance(made, pa.Array) else column_of(made, field.type))
     return pa.RecordBatch.from_arrays([a.cast(f.type) for a, f in zip(arrays, schema, strict=True)], schema=schema)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from connectors.source.arrow import column_of
 from rsm_spark.core.column_types import default_in_log
 from rsm_spark.core.machine import Field
 from rsm_spark.snapshots.column_arrays import Convert, converted
@@ -67,7 +68,7 @@ def typed_column(values: list[Any], kind: pa.DataType, misfit: Misfit, convert: 
 
     """
     try:
-        return pa.array(converted(values, convert), kind)
+        return column_of(converted(values, convert), kind)
     except _MISFITS:
         return pa.array([_fitting(value, kind, place, misfit, convert) for place, value in enumerate(values)], kind)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from connectors.source.arrow import arrow_schema, binary_of, repeated
+from connectors.source.arrow import arrow_schema, binary_of, column_of, repeated
 from connectors.source.entry_bounds import EntryBounds
 from connectors.source.link import BlockHeads, LogLink
 from connectors.source.options import Rows
@@ -106,7 +106,7 @@ class _RawBatch:
         arrays = []
         for field in schema:
             made = make(field.name)
-            array = made if isinstance(made, pa.Array) else pa.array(made, field.type)
+            array = made if isinstance(made, pa.Array) else column_of(made, field.type)
             arrays.append(array if array.type == field.type else array.cast(field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -152,7 +152,7 @@ class _RawBatch:
         if self._held[0].heads is None:
             return pa.nulls(self._count, pa.int64())
         values = np.concatenate([getattr(one.heads, name)[one.places] for one in self._held])
-        return pa.array(values * factor, mask=self._has_error())
+        return column_of(values * factor, pa.int64(), self._has_error())
 
     def _has_error(self) -> NDArray[np.bool_] | None:
         if not any(one.heads and one.heads.errors for one in self._held):

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from connectors.source.arrow import arrow_schema, chosen, repeated
+from connectors.source.arrow import arrow_schema, chosen, column_of, repeated
 from connectors.source.entry_bounds import EntryBounds
 from connectors.source.layouts import PartitionPlace
 from connectors.source.link import BlockHeads, LogLink
@@ -290,7 +290,7 @@ class _Builder:
         arrays = []
         for field in schema:
             made = self._column(field.name, repeat)
-            array = made if isinstance(made, pa.Array) else pa.array(made, field.type)
+            array = made if isinstance(made, pa.Array) else column_of(made, field.type)
             arrays.append(array if array.type == field.type else array.cast(field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -325,13 +325,13 @@ class _Builder:
         attribute = {"entry_id": "entry_id", "leader_epoch": "epoch", "logged_at": "logged_ms"}[name]
         values = np.array([getattr(entry, attribute) for entry in self._entries], dtype=np.int64)
         spread = np.repeat(values * (1000 if name == "logged_at" else 1), repeat)
-        return spread if name == "entry_id" else pa.array(spread, mask=self._is_headless(repeat))
+        return spread if name == "entry_id" else column_of(spread, pa.int64(), self._is_headless(repeat))
 
     def _revisions(self, repeat: np.ndarray[Any, Any]) -> Any:
         before = np.cumsum(repeat) - repeat
         first = np.array(self._first, dtype=np.int64) - before
         values = np.repeat(first, repeat) + np.arange(self.row_count, dtype=np.int64)
-        return pa.array(values, mask=self._is_headless(repeat))
+        return column_of(values, pa.int64(), self._is_headless(repeat))
 
     def _is_headless(self, repeat: np.ndarray[Any, Any]) -> Any:
         """Return which rows have no envelope, or None if all have one."""
@@ -342,7 +342,7 @@ class _Builder:
     def _types(self) -> Any:
         kinds = np.array([kind for kind, _, _ in self._runs], dtype=np.int32)
         values = np.repeat(kinds, [count for _, _, count in self._runs])
-        return pa.array(values, mask=values < 0 if self._errors else None)
+        return column_of(values, pa.int32(), values < 0 if self._errors else None)
 
     def _of_plans(self, attribute: str) -> Any:
         values = [getattr(plan, attribute) for _, plan, _ in self._runs]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.errors import OptionError
-from connectors.source.arrow import arrow_schema, nulls
+from connectors.source.arrow import FALSE, arrow_schema, column_of, nulls, scalar_of
 from connectors.source.layouts import PartitionPlace
 from connectors.source.packed import Misfit, typed_column, unpack_all
 from connectors.source.schema import (
@@ -94,7 +95,7 @@ def table_batch(
         records = _undescribed(records, columns, place)
     elif not table:
         table = table_of(description, "").name
-    is_ours: Any = pc.equal(records.column("table_name"), pa.scalar(table)).fill_null(fill_value=False)
+    is_ours: Any = pc.equal(records.column("table_name"), scalar_of(table, pa.string())).fill_null(FALSE)
     if ERROR_COLUMN in columns:
         is_ours = pc.or_(is_ours, pc.is_valid(records.column(ERROR_COLUMN.name)))
     return _TableBatch(records.filter(is_ours), columns, _known(description, table), place, part).batch()
@@ -109,15 +110,15 @@ def _known(description: MachineDescription | None, table: str) -> TableDescripti
 
 def _undescribed(records: pa.RecordBatch, columns: Sequence[RowColumn], place: str) -> pa.RecordBatch:
     """Mark the machine's records, whose description has been trimmed, as unreadable."""
-    first = pa.scalar(MACHINE_TYPE_FIRST, pa.int32())
-    is_machine: Any = pc.greater_equal(records.column("type"), first).fill_null(fill_value=False)
+    first = scalar_of(MACHINE_TYPE_FIRST, pa.int32())
+    is_machine: Any = pc.greater_equal(records.column("type"), first).fill_null(FALSE)
     if not pc.any(is_machine).as_py():
         return records
     said = f"{place}: how the machine describes these records has been trimmed: read rows=records, or start later"
     if ERROR_COLUMN not in columns:
         raise CorruptLogError(said)
     at = records.schema.get_field_index(ERROR_COLUMN.name)
-    errors = pc.if_else(is_machine, pa.scalar(said), records.column(at))
+    errors = pc.if_else(is_machine, scalar_of(said, pa.string()), records.column(at))
     return records.set_column(at, ERROR_COLUMN.name, errors)
 
 
@@ -177,7 +178,7 @@ class _TableBatch:
         # The error column is made last: the others fill it.
         made = {field.name: self._column(field) for field in schema if field.name != ERROR_COLUMN.name}
         if self._errors is not None:
-            made[ERROR_COLUMN.name] = pa.array(self._errors, pa.string())
+            made[ERROR_COLUMN.name] = column_of(self._errors, pa.string())
         return pa.RecordBatch.from_arrays([made[field.name] for field in schema], schema=schema)
 
     def _column(self, field: pa.Field[Any]) -> pa.Array[Any]:
@@ -192,8 +193,7 @@ class _TableBatch:
             case EXTRA_COLUMN.name:
                 return self._extra(field.type)
             case PARTITION_COLUMN.name if self._part is not None:
-                made: pa.Array[Any] = pa.repeat(pa.scalar(self._part.partition, field.type), records.num_rows)
-                return made
+                return column_of(np.full(records.num_rows, self._part.partition), field.type)
         described = self._described.get(field.name)
         if described is None:
             return nulls(records.num_rows, field.type)
