@@ -7,9 +7,11 @@ from pyspark.sql.types import StructType
 
 from connectors.catalog_table import defined_options
 from connectors.errors import OptionError
+from connectors.plain_errors import tells_plainly
 from connectors.source.source import LedgerSource
 
 
+@tells_plainly("schema", "writer", "streamWriter")
 class LedgerFormat(LedgerSource):
     """Logs and ledgers as a source, and logs as a sink; options of the sink in `connectors.sink.options`."""
 

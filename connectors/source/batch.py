@@ -8,6 +8,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from connectors.plain_errors import tells_plainly
 from connectors.source.access import DriverAccess
 from connectors.source.inputs import read_input
 from connectors.source.options import SourceOptions
@@ -15,6 +16,7 @@ from connectors.source.pushdown import push_filters
 from connectors.source.query_source import source_of
 
 
+@tells_plainly("partitions")
 class LedgerBatchReader(DataSourceReader):
     """Plans one read on the driver; tasks read from the bookies.
 
@@ -41,6 +43,7 @@ class LedgerBatchReader(DataSourceReader):
         return read_input(partition)
 
 
+@tells_plainly("pushFilters")
 class LedgerPushdownReader(LedgerBatchReader):
     """Leaves out what the query's filters do. A class of its own: by default Spark refuses one with `pushFilters`."""
 

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from connectors.catalog_table import DefinedColumn, defined_options, query_options, table_schema
 from connectors.errors import OptionError
+from connectors.plain_errors import tells_plainly
 from connectors.source.option_table import OPTIONS
 from connectors.source.options import BadRecords, Rows, SourceOptions, parse_options
 from connectors.source.row_plan import fixed_columns
@@ -31,6 +32,7 @@ if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < _SPARK_MIN:
     )
 
 
+@tells_plainly("schema", "reader", "streamReader")
 class LedgerSource(DataSource):
     """Logs and ledgers as a source; options in `connectors.source.options`, columns in `connectors.source.schema`."""
 

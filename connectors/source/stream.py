@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from connectors.plain_errors import tells_plainly
 from connectors.source.access import DriverAccess
 from connectors.source.admission import EVERYTHING, BatchAdmission, limits_of, tighten
 from connectors.source.holding import QueryHold
@@ -29,6 +30,9 @@ from connectors.source.progress import report
 from connectors.source.query_source import QuerySource, source_of
 
 
+@tells_plainly(
+    "initialOffset", "prepareForTriggerAvailableNow", "latestOffset", "reportLatestOffset", "partitions", "commit"
+)
 class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches on the driver; tasks read them from the bookies.
 

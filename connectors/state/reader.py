@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from connectors.errors import TailTooLongError
+from connectors.plain_errors import tells_plainly
 from connectors.source.access import DriverAccess
 from connectors.source.look import LogLook
 from connectors.state.as_of import LogRange, find_range
@@ -58,6 +59,7 @@ class StatePartition(InputPartition):
     typed: TypedTable | None
 
 
+@tells_plainly("partitions")
 class StateReader(DataSourceReader):
     """Reads one state.
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.errors import OptionError
 from connectors.spark_types import spark_type
 from connectors.state.parts import merge_parts
 from rsm_spark.core.machine import MachineDescription, TableDescription
@@ -166,7 +167,8 @@ def typed_table(machine: MachineDescription, name: str) -> TypedTable:
     """Return a table by its name.
 
     Raises:
-        CorruptLogError: The machine has none of that name; the message lists those it has.
+        OptionError: The machine has none of that name; the message lists those it has.
+        CorruptLogError: Its columns cannot be told apart.
 
     """
     for table in machine.tables:
@@ -176,4 +178,4 @@ def typed_table(machine: MachineDescription, name: str) -> TypedTable:
                 raise CorruptLogError(f"table {name}: its columns {', '.join(names)} are not unique, or taken by ours")
             return TypedTable(table)
     known = ", ".join(table.name for table in machine.tables) or "none"
-    raise CorruptLogError(f"machine {machine.name} has no table {name}: its tables are {known}")
+    raise OptionError(f"option table: machine {machine.name} has no table {name}: its tables are {known}")

@@ -7,9 +7,11 @@ from pyspark.sql.types import StructType
 
 from connectors.catalog_table import DefinedColumn, defined_options, query_options, table_schema
 from connectors.errors import OptionError
+from connectors.plain_errors import tells_plainly
 from connectors.state.options import StateOptions, parse_state_options
 
 
+@tells_plainly("schema", "reader")
 class LedgerStateSource(DataSource):
     """The state of a log at a point of its past; batch only. Options in `connectors.state.options`."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from connectors.errors import OptionError
 from connectors.state.rows import ROWS_ARROW, read_rows, typed_table
 from connectors.state.steps import row_steps
 from rsm_spark.core.machine import Field, FieldType, MachineDescription, TableDescription
@@ -72,7 +73,7 @@ def test_a_table_has_its_own_columns() -> None:
 
 
 def test_a_table_that_is_not_there_or_does_not_fit_is_an_error() -> None:
-    with pytest.raises(CorruptLogError, match="has no table order: its tables are orders, stock"):
+    with pytest.raises(OptionError, match="has no table order: its tables are orders, stock"):
         typed_table(Shop.description, "order")
     stock = typed_table(Shop.description, "stock")
     with pytest.raises(CorruptLogError, match="a row has 2 columns, 1 are described"):
