@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import logging
 import os
+import re
 import shlex
 import signal
 import sys
@@ -35,6 +36,7 @@ _PYTHON_SETTING = "spark.pyspark.python"
 _REMOTE_VARIABLE = "SPARK_REMOTE"
 _REMOTE_SETTING = "spark.remote"
 _SAFE_PATH_VARIABLE = "PYTHONSAFEPATH"
+_SECRET = re.compile("token|secret|password", re.IGNORECASE)
 _OWN_PACKAGES = ("connectors", "rsm_spark", "ledger")
 
 
@@ -135,7 +137,7 @@ def spark_session(
         builder = builder.config(key, value)
     for key, value in settings.items():
         if key not in users:
-            _LOGGER.info("spark setting %s = %s", key, value)
+            _LOGGER.info("spark setting %s = %s", key, "…" if _SECRET.search(key) else value)
             builder = builder.config(key, value)
     with spawned_gateway(), _interrupt_kept():
         spark = builder.getOrCreate()

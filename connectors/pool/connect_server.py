@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -27,19 +28,30 @@ _LOGGER = logging.getLogger(__name__)
 _PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
 _PACKAGE = "org.apache.spark.sql.connect.service"
 _CLOSE_S = 15.0
+_TOKEN_SETTING = "spark.connect.authenticate.token"  # noqa: S105 - a name
+_SUBMITTED_VARIABLE = "PYSPARK_GATEWAY_PORT"
+"""Variable that spark-submit sets: its JVM was there first."""
 
 
 def connect_settings() -> dict[str, str]:
-    """Return settings of a session that serves Spark Connect on loopback, with a token of its own."""
-    return {
+    """Return settings of a session that serves Spark Connect on loopback, with a token that is made here.
+
+    The token of a JVM that is yet to be started goes into the environment: settings are on its command line, for
+    everybody on the machine to see.
+    """
+    settings = {
         "spark.plugins": _PLUGIN,
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
-        "spark.connect.authenticate.token": secrets.token_hex(32),
         # What a session adds (files, classes, functions) is its own.
         "spark.sql.artifact.isolation.enabled": "true",
         "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
     }
+    if os.environ.get(_SUBMITTED_VARIABLE):
+        settings[_TOKEN_SETTING] = secrets.token_hex(32)
+    elif not os.environ.get(TOKEN_VARIABLE):
+        os.environ[TOKEN_VARIABLE] = secrets.token_hex(32)
+    return settings
 
 
 def session_user(task_id: int, assignment_id: int) -> str:
@@ -68,9 +80,9 @@ class ConnectServer:
         conf = spark.sparkContext.getConf()
         if _PLUGIN not in (conf.get("spark.plugins") or "").split(","):
             raise OptionError(f"spark.plugins has to name {_PLUGIN} too: functions have their sessions of it")
-        self._token = conf.get("spark.connect.authenticate.token") or ""
+        self._token = conf.get(_TOKEN_SETTING) or os.environ.get(TOKEN_VARIABLE, "")
         if not self._token:
-            raise OptionError("spark.connect.authenticate.token is empty: anybody on this machine could come in")
+            raise OptionError(f"{_TOKEN_SETTING} is empty: anybody on this machine could come in")
 
     @property
     def environment(self) -> Mapping[str, str]:

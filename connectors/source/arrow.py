@@ -6,6 +6,8 @@ something of pandas, and import it for that: 1.5 s of processor in each new Pyth
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,6 +78,19 @@ def binary_of(values: Sequence[bytes | memoryview]) -> pa.Array[Any]:
     )
 
 
+class _Price:
+    """Price of pandas: it is paid once by a process, which then makes columns of lists in a third of the time."""
+
+    values_left = 20_000_000
+    """So many values made without it cost as much as its import."""
+
+    @classmethod
+    def is_paid(cls, count: int) -> bool:
+        """Return whether pandas is there, or worth its import by now."""
+        cls.values_left -= count
+        return cls.values_left < 0 or "pandas" in sys.modules
+
+
 def column_of(values: Any, kind: pa.DataType, mask: Any = None) -> pa.Array[Any]:
     """Return a column.
 
@@ -97,19 +112,18 @@ def column_of(values: Any, kind: pa.DataType, mask: Any = None) -> pa.Array[Any]
     kinds.discard(type(None))
     if not kinds:
         return nulls(len(values), kind)
-    if kinds != {_PYTHON_TYPES.get(kind)}:
-        made: pa.Array[Any] = pa.array(values, kind)  # Arrow converts, or says what does not fit.
-        return made
-    mask = np.fromiter((value is None for value in values), np.bool_, len(values)) if has_nulls else None
-    if kind == pa.string():
-        return _of_bytes([b"" if value is None else value.encode() for value in values], kind, mask)
-    if kind == pa.binary():
-        return _of_bytes([b"" if value is None else value for value in values], kind, mask)
-    filled = [0 if value is None else value for value in values] if has_nulls else values
-    try:
-        return _of_numbers(np.array(filled, dtype=_NUMPY_TYPES[kind]), kind, mask)
-    except OverflowError:
-        return pa.array(values, kind)
+    # Otherwise Arrow converts, or says what does not fit.
+    if kinds == {_PYTHON_TYPES.get(kind)} and not _Price.is_paid(len(values)):
+        mask = np.array([value is None for value in values]) if has_nulls else None
+        if kind == pa.string():
+            return _of_bytes([value.encode() if value else b"" for value in values], kind, mask)
+        if kind == pa.binary():
+            return _of_bytes([value or b"" for value in values] if has_nulls else values, kind, mask)
+        with contextlib.suppress(OverflowError):
+            filled = [value or 0 for value in values] if has_nulls else values
+            return _of_numbers(np.array(filled, dtype=_NUMPY_TYPES[kind]), kind, mask)
+    made: pa.Array[Any] = pa.array(values, kind)
+    return made
 
 
 def scalar_of(value: bool | int | str, kind: pa.DataType) -> pa.Scalar[Any]:

@@ -7,8 +7,8 @@ and checked: each entry whole, its digest, its envelope, and its link to the ent
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +25,7 @@ from connectors.source.record_plans import UNKNOWN_PLAN, RawRecord, RecordPlan, 
 from connectors.source.schema import ERROR_COLUMN, RowColumn
 from ledger.core.entry_block import EntryBlock
 from ledger.decoding import msgpack_decoder
-from rsm_spark.core.envelope import body_of
+from rsm_spark.core.envelope import bodies_of, body_of
 from rsm_spark.core.machine import MachineDescription, decode_description
 from rsm_spark.core.records import CommandHead, KernelRecord
 from rsm_spark.errors import CorruptLogError
@@ -34,6 +34,8 @@ _RECORDS: Final = msgspec.msgpack.Decoder(list[RawRecord])
 _TYPE: Final = attrgetter("type")
 _HEAD_COLUMNS: Final = ("session", "sequence", "answered_up_to", "reply")
 _PLAN_COLUMNS: Final = ("name", "table_name", "fold")
+_FEW: Final = 8
+"""Records an entry."""
 _BODY_COLUMNS: Final = frozenset((*_HEAD_COLUMNS, *_PLAN_COLUMNS, "type", "key", "row", "fields"))
 
 
@@ -81,6 +83,16 @@ class _Entry(NamedTuple):
     payload: bytes | memoryview
 
 
+class _Run(NamedTuple):
+    """Columns of records of one type that follow each other."""
+
+    kind: int
+    plan: RecordPlan
+    keys: Sequence[bytes | None]
+    rows: Sequence[bytes | None]
+    fields: Sequence[bytes | None]
+
+
 def record_batches(
     blocks: Iterable[EntryBlock], columns: tuple[RowColumn, ...], span: RecordSlice, link: LogLink, *, keeps_bad: bool
 ) -> Iterator[DescribedBatch]:
@@ -103,6 +115,16 @@ def record_batches(
     needs_body = bool(_BODY_COLUMNS & {column.name for column in columns})
     for block in blocks:
         heads = link.follow(block)
+        records = _plain_records(block, heads, span) if needs_body else None
+        if records is not None:
+            if building.row_count + len(records) > BATCH_ROWS_MAX:
+                yield DescribedBatch(building.batch(), description)
+                building = _Builder(columns, span, description, link, keeps_bad=keeps_bad)
+            if building.add_block(block, heads, records):
+                if building.size >= BATCH_BYTES_MAX:
+                    yield DescribedBatch(building.batch(), description)
+                    building = _Builder(columns, span, description, link, keeps_bad=keeps_bad)
+                continue
         for entry in _entries(block, heads, span.bounds):
             records = _body(entry, link, keeps_bad=keeps_bad) if needs_body and entry.error is None else None
             if isinstance(records, str):
@@ -120,6 +142,26 @@ def record_batches(
                 building = _Builder(columns, span, description, link, keeps_bad=keeps_bad)
     if building.row_count:
         yield DescribedBatch(building.batch(), description)
+
+
+def _plain_records(block: EntryBlock, heads: BlockHeads, span: RecordSlice) -> list[RawRecord] | None:
+    """Return the records of a block in which nothing is special; None = its entries are looked at one by one.
+
+    A look at each entry costs more than all else where entries hold few records; where they do not, little.
+    """
+    first, last = int(heads.first_revisions[0]), int(heads.first_revisions[-1] + heads.record_counts[-1])
+    if last - first > min(BATCH_ROWS_MAX, _FEW * len(block)):
+        return None
+    if heads.errors or span.bounds is not None or first < span.first_revision or 0 < span.end_revision < last:
+        return None
+    decode = _RECORDS.decode
+    try:
+        found = [decode(body) for body in bodies_of(block.payloads)]
+    except msgspec.MsgspecError:
+        return None
+    records = list(chain.from_iterable(found))
+    is_told = list(map(len, found)) == heads.record_counts.tolist()
+    return records if is_told and KernelRecord.MACHINE_DESCRIBED not in map(_TYPE, records) else None
 
 
 def _entries(block: EntryBlock, heads: BlockHeads, bounds: EntryBounds | None) -> Iterator[_Entry]:
@@ -195,8 +237,10 @@ class _Builder:
         self._has_key, self._has_row, self._has_fields = "key" in names, "row" in names, "fields" in names
         # One element an entry, repeated `_counts` times at the end.
         self._counts: list[int] = []
-        self._entries: list[_Entry] = []
-        self._first: list[int] = []  # revision of the first record that is kept
+        self._entry_ids: list[int] = []
+        self._epochs: list[int] = []
+        self._logged_ms: list[int] = []
+        self._first: list[int] = []  # revision of the first record that is kept; 0 = it has no envelope
         self._hashes: list[bytes | None] = []  # of the last one's entry, if it is the entry's last
         # One element a run of records of one type.
         self._runs: list[tuple[int, RecordPlan, int]] = []
@@ -222,9 +266,31 @@ class _Builder:
         if records is not None:
             self._add_records(records if kept == count else records[skipped:end], is_uniform=len(set(kinds)) == 1)
 
+    def add_block(self, block: EntryBlock, heads: BlockHeads, records: list[RawRecord]) -> bool:
+        """Add whole entries with all their records; return whether that could be: else nothing was added."""
+        try:
+            runs = [self._run(kind, list(group)) for kind, group in groupby(records, _TYPE)]
+        except IndexError:
+            return False
+        self._counts.extend(heads.record_counts.tolist())
+        self._entry_ids.extend(range(block.first_entry_id, block.first_entry_id + len(block)))
+        self._epochs.extend(heads.epochs.tolist())
+        self._logged_ms.extend(heads.logged_ms.tolist())
+        self._first.extend(heads.first_revisions.tolist())
+        self._hashes.extend(heads.hashes)
+        self.row_count += len(records)
+        self.size += sum(map(len, block.payloads))
+        if self._has_heads:
+            self._heads.extend([record.command for record in records])
+        for run in runs:
+            self._keep(run)
+        return True
+
     def _add_entry(self, entry: _Entry, first: int, count: int, after: bytes | None) -> None:
         self._counts.append(count)
-        self._entries.append(entry)
+        self._entry_ids.append(entry.entry_id)
+        self._epochs.append(entry.epoch)
+        self._logged_ms.append(entry.logged_ms)
         self._first.append(first)
         self._hashes.append(after)
         self.row_count += count
@@ -252,31 +318,48 @@ class _Builder:
             self._add_run(kind, list(group))
 
     def _add_run(self, kind: int, records: list[RawRecord]) -> None:
-        plan = self._plans.get(kind, UNKNOWN_PLAN)
-        nothing = [None] * len(records)
         try:
-            keys = join_all(records, plan.key) if self._has_key and plan.key is not None else nothing
-            rows = join_all(records, plan.row) if self._has_row and plan.row is not None else nothing
+            self._keep(self._run(kind, records))
         except IndexError:
             if len(records) > 1:
                 for record in records:
                     self._add_run(kind, [record])
                 return
-            keys = rows = nothing
+            plan = self._plans.get(kind, UNKNOWN_PLAN)
             self._add_short(len(records[0].fields), plan)
-        self._keys.extend(keys)
-        self._rows.extend(rows)
+            self._keep(_Run(kind, plan, [None], [None], self._fields_of(plan, records)))
+
+    def _run(self, kind: int, records: list[RawRecord]) -> _Run:
+        """Return the columns of records of one type.
+
+        Raises:
+            IndexError: A record has fewer fields than its description.
+
+        """
+        plan = self._plans.get(kind, UNKNOWN_PLAN)
+        nothing = [None] * len(records)
+        keys = join_all(records, plan.key) if self._has_key and plan.key is not None else nothing
+        rows = join_all(records, plan.row) if self._has_row and plan.row is not None else nothing
+        return _Run(kind, plan, keys, rows, self._fields_of(plan, records))
+
+    def _fields_of(self, plan: RecordPlan, records: list[RawRecord]) -> Sequence[bytes | None]:
+        if self._has_fields and plan.keeps_fields:
+            return [join_fields(record.fields) for record in records]
+        return [None] * len(records)
+
+    def _keep(self, run: _Run) -> None:
+        self._keys.extend(run.keys)
+        self._rows.extend(run.rows)
         if self._has_fields:
-            keeps = plan.keeps_fields
-            self._fields.extend([join_fields(record.fields) for record in records] if keeps else nothing)
-        self._runs.append((kind, plan, len(records)))
+            self._fields.extend(run.fields)
+        self._runs.append((run.kind, run.plan, len(run.keys)))
 
     def _add_short(self, field_count: int, plan: RecordPlan) -> None:
         """Tell of a record that has fewer fields than its description."""
         done = sum(count for _, _, count in self._runs)
         place = done - (self.row_count - self._counts[-1])
         said = (
-            f"{self._link.place(self._entries[-1].entry_id)}: record {self._first[-1] + place} of type {plan.name} has "
+            f"{self._link.place(self._entry_ids[-1])}: record {self._first[-1] + place} of type {plan.name} has "
             f"{field_count} fields, fewer than its description"
         )
         if not self._keeps_bad:
@@ -322,8 +405,8 @@ class _Builder:
                 return self._last_hashes(repeat)
 
     def _of_entries(self, name: str, repeat: np.ndarray[Any, Any]) -> Any:
-        attribute = {"entry_id": "entry_id", "leader_epoch": "epoch", "logged_at": "logged_ms"}[name]
-        values = np.array([getattr(entry, attribute) for entry in self._entries], dtype=np.int64)
+        lists = {"entry_id": self._entry_ids, "leader_epoch": self._epochs, "logged_at": self._logged_ms}
+        values = np.array(lists[name], dtype=np.int64)
         spread = np.repeat(values * (1000 if name == "logged_at" else 1), repeat)
         return spread if name == "entry_id" else column_of(spread, pa.int64(), self._is_headless(repeat))
 
@@ -337,7 +420,7 @@ class _Builder:
         """Return which rows have no envelope, or None if all have one."""
         if not self._errors:
             return None
-        return np.repeat(np.array([entry.first_revision == 0 for entry in self._entries]), repeat)
+        return np.repeat(np.array(self._first, dtype=np.int64) == 0, repeat)
 
     def _types(self) -> Any:
         kinds = np.array([kind for kind, _, _ in self._runs], dtype=np.int32)

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Sequence
 
 import msgspec
 
@@ -133,6 +134,14 @@ def body_of(payload: bytes | memoryview) -> memoryview:
     view = memoryview(payload)
     sealed = len(payload) > _FORMAT_AT and payload[_FORMAT_AT] == _SEALED_FORMAT
     return view[HEADER_BYTES : len(view) - SEAL_BYTES] if sealed else view[HEADER_BYTES:]
+
+
+def bodies_of(payloads: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+    """Return the records of many entries, each encoded; all of them have whole headers."""
+    return [
+        payload[HEADER_BYTES:-SEAL_BYTES] if payload[_FORMAT_AT] == _SEALED_FORMAT else payload[HEADER_BYTES:]
+        for payload in payloads
+    ]
 
 
 def record_count_of(payload: bytes | memoryview) -> int:

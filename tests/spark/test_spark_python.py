@@ -13,7 +13,7 @@ from pyspark.sql.connect.proto.base_pb2_grpc import SparkConnectServiceStub
 from broker.client import BrokerClient
 from ledger.dev import DevCluster
 from tests.integration.broker_processes import brokers
-from tests.spark.pool_processes import PoolProcess, pool
+from tests.spark.pool_processes import PoolProcess, descendants, pool
 
 _FUNCTIONS = Path(__file__).with_name("spark_functions.py")
 _NAMES = ("total", "looks", "fails", "works_for_ever", "dies_while_another_session_works")
@@ -46,7 +46,7 @@ def test_functions_have_sessions_that_end_with_their_runs_and_nobody_else_has(
     ticks, secret = tmp_path / "ticks", tmp_path / "secret"
     ticks.mkdir()
     secret.write_text("of the worker")
-    options = ("--min", "0", "--max", "0", "--sql-threads", "1", "--python-threads", "2", "--until-idle", "1")
+    options = ("--min", "0", "--max", "0", "--sql-threads", "1", "--python-threads", "2")
     with (
         brokers(tmp_path, "a", options=(*found, "--bookies", "3/3/2")) as (broker,),
         BrokerClient.connect([broker.url], tenant="acme") as client,
@@ -63,6 +63,9 @@ def test_functions_have_sessions_that_end_with_their_runs_and_nobody_else_has(
             process.until(lambda: client.get(first).status in {"finished", "error"})
             said, address = client.result(first).decode().split()
             assert said == "499500"
+            commands = [command for command in descendants(process.process.pid).values() if "java" in command]
+            assert commands
+            assert not any("authenticate" in command for command in commands), "nobody reads the token there"
             for token in ("", "0" * 64):
                 assert _refused(address, token) == grpc.StatusCode.UNAUTHENTICATED
 
@@ -82,6 +85,8 @@ def test_functions_have_sessions_that_end_with_their_runs_and_nobody_else_has(
 
             bad = submit("fails", "")
             none = client.submit("spark_python", "x", max_attempts=1)
+            process.until(lambda: {client.get(one).status for one in (bad, none)} == {"error"})
+            process.terminate()
             assert process.wait_ended() == 0, process.errors()
         assert "TABLE_OR_VIEW_NOT_FOUND" in client.get(bad).error
         assert "names no function" in client.get(none).error
