@@ -6,7 +6,6 @@ something of pandas, and import it for that: 1.5 s of processor in each new Pyth
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -107,28 +106,35 @@ def column_of(values: Any, kind: pa.DataType, mask: Any = None) -> pa.Array[Any]
     """
     if isinstance(values, np.ndarray):
         return _of_numbers(values, kind, mask)
+    made = None if _Price.is_paid(len(values)) else _of_list(values, kind)
+    return pa.array(values, kind) if made is None else made
+
+
+def _of_list(values: Sequence[Any], kind: pa.DataType) -> pa.Array[Any] | None:
+    """Return a column of a list; None if Arrow is to convert its values, or to say what does not fit."""
     kinds = set(map(type, values))
     has_nulls = type(None) in kinds
     kinds.discard(type(None))
     if not kinds:
         return nulls(len(values), kind)
-    # Otherwise Arrow converts, or says what does not fit.
-    if kinds == {_PYTHON_TYPES.get(kind)} and not _Price.is_paid(len(values)):
-        mask = np.array([value is None for value in values]) if has_nulls else None
-        if kind == pa.string():
-            return _of_bytes([value.encode() if value else b"" for value in values], kind, mask)
-        if kind == pa.binary():
-            return _of_bytes([value or b"" for value in values] if has_nulls else values, kind, mask)
-        with contextlib.suppress(OverflowError):
-            filled = [value or 0 for value in values] if has_nulls else values
-            return _of_numbers(np.array(filled, dtype=_NUMPY_TYPES[kind]), kind, mask)
-    made: pa.Array[Any] = pa.array(values, kind)
-    return made
+    if kinds != {_PYTHON_TYPES.get(kind)}:
+        return None
+    mask = np.array([value is None for value in values]) if has_nulls else None
+    if kind == pa.string():
+        return _of_bytes([value.encode() if value else b"" for value in values], kind, mask)
+    if kind == pa.binary():
+        return _of_bytes([value or b"" for value in values] if has_nulls else values, kind, mask)
+    try:
+        numbers = np.array([value or 0 for value in values] if has_nulls else values, dtype=_NUMPY_TYPES[kind])
+    except OverflowError:
+        return None
+    return _of_numbers(numbers, kind, mask)
 
 
 def scalar_of(value: bool | int | str, kind: pa.DataType) -> pa.Scalar[Any]:
     """Return a value as Arrow compares it with columns."""
-    return column_of([value], kind)[0]
+    made: pa.Scalar[Any] = column_of([value], kind)[0]
+    return made
 
 
 def _of_bytes(values: Sequence[bytes], kind: pa.DataType, mask: Any) -> pa.Array[Any]:
@@ -145,17 +151,22 @@ def _of_numbers(values: np.ndarray[Any, Any], kind: pa.DataType, mask: Any) -> p
     count, wanted = len(values), _NUMPY_TYPES[kind]
     if values.dtype != wanted:
         values = values.astype(wanted)
-    packed = np.packbits(values, bitorder="little") if kind == pa.bool_() else np.ascontiguousarray(values)
+    packed: Any = np.packbits(values, bitorder="little") if kind == pa.bool_() else np.ascontiguousarray(values)
     return pa.Array.from_buffers(kind, count, [_validity(mask), pa.py_buffer(packed)])
 
 
 def _validity(mask: Any) -> pa.Buffer | None:
-    return None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little"))
+    if mask is None:
+        return None
+    packed: Any = np.packbits(~mask, bitorder="little")
+    return pa.py_buffer(packed)
 
 
 def nulls(count: int, kind: pa.DataType) -> pa.Array[Any]:
     """Return a column without values."""
-    return pa.nulls(count, kind)
+    whatever: Any = kind
+    made: pa.Array[Any] = pa.nulls(count, whatever)
+    return made
 
 
 def repeated(value: str | None, count: int) -> pa.Array[Any]:
@@ -163,10 +174,8 @@ def repeated(value: str | None, count: int) -> pa.Array[Any]:
     if value is None:
         return pa.nulls(count, pa.string())
     text = value.encode()
-    offsets = np.arange(count + 1, dtype=np.int32) * len(text)
-    return pa.Array.from_buffers(
-        pa.string(), count, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(text * count)]
-    )
+    offsets: Any = (np.arange(count + 1) * len(text)).astype(np.int32)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text * count)])
 
 
 def chosen(values: Sequence[str | None], places: np.ndarray[Any, Any]) -> pa.Array[Any]:

@@ -62,9 +62,7 @@ def _tick_for_ever(spark: Any, place: str) -> None:
 
 def _seen(place: str) -> Any:
     def look(batches: Iterator[Any]) -> Iterator[Any]:
-        import pandas as pd  # noqa: PLC0415
-
-        for _ in batches:
-            yield pd.DataFrame({"seen": [os.path.exists(place)]})  # noqa: PTH110
+        for batch in batches:
+            yield batch.assign(seen=os.path.exists(place))[["seen"]]  # noqa: PTH110
 
     return look

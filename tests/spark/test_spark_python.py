@@ -39,6 +39,7 @@ def _refused(address: str, token: str) -> grpc.StatusCode:
     return code
 
 
+@pytest.mark.timeout(900)
 def test_functions_have_sessions_that_end_with_their_runs_and_nobody_else_has(
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.source import arrow
 from connectors.source.arrow import chosen, column_of, repeated, scalar_of
 
 _INT64, _INT32 = st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1)
@@ -26,6 +28,14 @@ _KINDS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.timestamp("us", tz="UTC"): _INT64,
     pa.date32(): _INT32,
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _is_not_paid() -> Iterator[None]:
+    """Have columns made from buffers, though something here has imported pandas."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrow._Price, "is_paid", classmethod(lambda _cls, _count: False))
+        yield
 
 
 @given(data=st.data(), kind=st.sampled_from(list(_KINDS)))
