@@ -1,8 +1,8 @@
 """Spark Connect in a driver's own session: sessions of programs on this machine, each of one run of a task.
 
 The server listens on loopback and asks for a token that was made for this driver. Sessions are told apart by their
-user, which names the run. When a run is over, all its sessions are closed, those too that its code has opened besides,
-and what they still compute is broken off.
+user, which names the run. When a run is over, its sessions are closed, and what they still compute is broken off; so
+are sessions of users that are no run, which code may have opened besides.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class ConnectServer:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._users: set[str] = set()
         conf = spark.sparkContext.getConf()
         if _PLUGIN not in (conf.get("spark.plugins") or "").split(","):
             raise OptionError(f"spark.plugins has to name {_PLUGIN} too: functions have their sessions of it")
@@ -89,20 +90,27 @@ class ConnectServer:
         """Variables of processes that ask `giver`."""
         return {ADDRESS_VARIABLE: f"localhost:{self._service.localPort()}", TOKEN_VARIABLE: self._token}
 
+    def begin(self, task_id: int, assignment_id: int) -> None:
+        """Hear of a run: its sessions stay until it is taken back."""
+        self._users.add(session_user(task_id, assignment_id))
+
     async def take_back(self, task_id: int, assignment_id: int) -> None:
         """Close the sessions of a run."""
+        self._users.discard(session_user(task_id, assignment_id))
         try:
             async with asyncio.timeout(_CLOSE_S):
-                await asyncio.to_thread(self._close_sessions, session_user(task_id, assignment_id))
+                await asyncio.to_thread(self._close_sessions)
         except Exception as error:  # noqa: BLE001 - the context is gone, and its sessions with it; or it hangs
             _LOGGER.warning("sessions of task %d cannot be closed: %s: %s", task_id, type(error).__name__, error)
 
-    def _close_sessions(self, user: str) -> None:
+    def _close_sessions(self) -> None:
         sessions = self._service.sessionManager()
         listed = sessions.listActiveSessions()
+        # Asked behind the list: whoever has a session there was a run before.
+        users = self._users.copy()
         for place in range(listed.length()):
             one = listed.apply(place)
-            if one.userId() == user:
+            if one.userId() not in users:
                 sessions.closeSession(one.key(), False)  # noqa: FBT003 - Java's: nobody may come back to it
 
     @property

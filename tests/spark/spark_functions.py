@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql.connect.session import SparkSession
+
 
 def total(context: Any, payload: bytes, *, spark: Any) -> str:
     row = spark.range(int(payload)).selectExpr("sum(id) AS total").first()
@@ -39,7 +41,9 @@ def works_for_ever(context: Any, payload: bytes, *, spark: Any) -> None:
 
 def dies_while_another_session_works(context: Any, payload: bytes, *, spark: Any) -> None:
     place = payload.decode()
-    threading.Thread(target=_tick_for_ever, args=(spark.newSession(), place), daemon=True).start()
+    # Under a name that is no run's.
+    other = SparkSession.builder.remote(f"sc://{os.environ['RSM_SPARK_CONNECT']}/;user_id=somebody").create()
+    threading.Thread(target=_tick_for_ever, args=(other, place), daemon=True).start()
     # The file is not for this process to see: only executors write there.
     while not spark.range(1).mapInPandas(_seen(place), "seen boolean").first()["seen"]:
         time.sleep(0.1)

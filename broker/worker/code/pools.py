@@ -8,6 +8,7 @@ The worker itself imports nothing of it. Two archives with modules of the same n
 folder and its own processes, which see few variables of the worker's environment and none of its secrets.
 """
 
+# Longer than 400 lines: where a pool is, and what becomes of its runs there, is one set of cases.
 from __future__ import annotations
 
 import asyncio
@@ -157,6 +158,8 @@ class CodePools:
                     why = f"code here is for tasks of type {SPARK_PYTHON}, not {run.type!r}"
                 self._listener.on_ended([refused(run.task_id, run.assignment_id, why)])
                 continue
+            if self._support is not None:
+                self._support.begin(run.task_id, run.assignment_id)
             pool = self._pools.get(run.code)
             if pool is None:
                 pool = self._pools[run.code] = _Pool(run.code)

@@ -22,6 +22,10 @@ class CodeSupport(Protocol):
         """Variables of the processes."""
         ...
 
+    def begin(self, task_id: int, assignment_id: int) -> None:
+        """Hear of a run before its process does."""
+        ...
+
     async def take_back(self, task_id: int, assignment_id: int) -> None:
         """Take back what a run was given, whatever became of its process; what that still does is broken off.
 

@@ -36,11 +36,16 @@ class Support:
     environment = {VARIABLE: "21"}
 
     def __init__(self) -> None:
+        self.begun: list[tuple[int, int]] = []
         self.asked: list[tuple[int, int]] = []
         self.is_slow = False
         self.may_end = asyncio.Event()
 
+    def begin(self, task_id: int, assignment_id: int) -> None:
+        self.begun.append((task_id, assignment_id))
+
     async def take_back(self, task_id: int, assignment_id: int) -> None:
+        assert (task_id, assignment_id) in self.begun
         self.asked.append((task_id, assignment_id))
         if self.is_slow:
             await self.may_end.wait()
