@@ -185,3 +185,50 @@ def test_keys_and_rows_are_the_canonical_bytes_whatever_the_fields(fields: list[
     assert row["row"] == pack([value[n] for n in chosen[split:]])
     assert row["fields"] is None
     assert msgspec.msgpack.decode(row["key"]) is not None
+
+
+_HEADS = st.none() | st.builds(CommandHead, st.just(b"s" * 16), st.integers(1, 9), st.just(0), st.just(1), st.binary())
+_ANY_RECORD = st.one_of(
+    st.builds(lambda head, value: put(b"k", value, head), _HEADS, st.binary(max_size=5)),
+    st.builds(lambda key, why: Record(17, None, (key, why)), st.binary(max_size=5), st.text(max_size=3)),
+    st.builds(lambda why: Record(18, None, (why,)), st.text(max_size=3)),
+    st.just(Record(99, None, (1, "unknown"))),
+    st.just(Record(16, None, (b"short",))),
+    st.just(Record(KernelRecord.MACHINE_DESCRIBED, None, (encode_description(MACHINE),))),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    batches=st.lists(st.lists(_ANY_RECORD, min_size=1, max_size=4), min_size=1, max_size=8),
+    first=st.integers(0, 12),
+    length=st.integers(0, 12),
+    is_described=st.booleans(),
+)
+def test_rows_are_the_same_by_the_block_and_by_the_entry(
+    batches: list[list[Record]], first: int, length: int, is_described: bool
+) -> None:
+    payloads, plan = payloads_of(batches), plan_of(badRecords="column")
+
+    def rows() -> list[dict[str, Any]]:
+        description = MACHINE if is_described else None
+        end = first + length if length else 0
+        return read_log(payloads, plan, description=description, first_revision=first, end_revision=end)
+
+    by_block = rows()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_rows, "_FEW", 0)
+        assert rows() == by_block
+        patch.setattr(record_rows, "BATCH_ROWS_MAX", 3)
+        assert rows() == by_block
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_rows, "BATCH_ROWS_MAX", 5)
+        assert rows() == by_block
+
+
+def test_an_entry_that_holds_other_records_than_it_says_is_found_beside_good_ones() -> None:
+    payloads = payloads_of([[put(b"a", b"b")] for _ in range(2)])
+    envelope = Envelope(LOG_ID, 5, 3, 2, 1002, 2, hashlib.sha256(payloads[1]).digest())
+    payloads.append(encode_envelope(envelope, encode_records([put(b"a", b"c")])))
+    with pytest.raises(CorruptLogError, match="holds 1 records, its envelope says 2"):
+        read_log(payloads, RECORDS)
