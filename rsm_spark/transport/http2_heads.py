@@ -96,10 +96,11 @@ def head_of(fields: Iterable[Any]) -> RpcHead:
         fault = _HTTP + b"\x03415"
     elif special.get(b":method") != b"POST":
         fault = _HTTP + b"\x03405"
-    return RpcHead(path, tuple(metadata), _timeout_s(special.get(b"grpc-timeout", b"")), fault)
+    return RpcHead(path, tuple(metadata), timeout_of(special.get(b"grpc-timeout", b"")), fault)
 
 
-def _timeout_s(text: bytes) -> float | None:
+def timeout_of(text: bytes) -> float | None:
+    """Return the seconds of a time limit; None = it is none."""
     unit, digits = _UNITS_S.get(text[-1:]), text[:-1]
     if unit is None or not digits.isdigit() or len(digits) > _DIGITS_MAX:
         return None

@@ -16,7 +16,6 @@ is over), frames that carry nothing. What is answered waits in the stream until 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
@@ -25,7 +24,8 @@ import hpack
 import msgspec
 
 from rsm_spark.errors import RsmError
-from rsm_spark.transport.http2_heads import ANSWER_HEAD, RpcHead, head_of
+from rsm_spark.transport.head_reader import HeadReader
+from rsm_spark.transport.http2_heads import ANSWER_HEAD, RpcHead
 
 CALLS_MAX: Final = 256
 """Open streams of a connection."""
@@ -47,14 +47,10 @@ _IDLE_FRAMES_A_STEP: Final = 4
 """So many more for each call, and for each frame of messages that was sent."""
 _BURST_BYTES_MAX: Final = 256 * 1024
 """Of messages, between two `take`s: who sends learns meanwhile whether the caller takes them."""
-_HEADS_KEPT: Final = 256
 _PREFIX_BYTES: Final = 5
 
 _END_STREAM, _END_HEADERS, _PADDED, _PRIORITY, _ACK = 0x1, 0x4, 0x8, 0x20, 0x1
 _CONCURRENT_STREAMS, _INITIAL_WINDOW, _HEADER_LIST = 3, 4, 6
-
-
-logging.getLogger("hpack").setLevel(logging.WARNING)  # Below it the library writes every header down, tokens too.
 
 
 class Http2Code(IntEnum):
@@ -166,9 +162,7 @@ class Http2Session:
         self._streams: dict[int, _Stream] = {}
         self._last_id = 0
         self._work = 0
-        self._decoder = hpack.Decoder(max_header_list_size=HEAD_BYTES_MAX)
-        # Blocks that name entries of the decoder's table alone, and what they say as long as that stays as it is.
-        self._heads: dict[bytes, RpcHead] = {}
+        self._heads = HeadReader(HEAD_BYTES_MAX)
         # Headers that go on in the next frame: stream, flags, what came so far.
         self._block: tuple[int, int, bytearray] | None = None
         self._window = _CONNECTION_WINDOW
@@ -330,20 +324,10 @@ class Http2Session:
             self._half_close(stream_id, stream, events)
 
     def _decoded(self, block: bytes) -> RpcHead:
-        found = self._heads.get(block)
-        if found is not None:
-            return found
         try:
-            head = head_of(self._decoder.decode(block, raw=True))
+            return self._heads.read(block)
         except (hpack.HPACKError, UnicodeDecodeError) as error:
             raise Http2Error(Http2Code.COMPRESSION_ERROR, f"headers cannot be read: {error}") from error
-        # A byte of an indexed field has the highest bit; anything else may change the table.
-        if block and min(block) >= 0x80:
-            if len(self._heads) < _HEADS_KEPT:
-                self._heads[block] = head
-        else:
-            self._heads.clear()
-        return head
 
     def _half_close(self, stream_id: int, stream: _Stream, events: list[RpcEvent]) -> None:
         stream.has_ended = True

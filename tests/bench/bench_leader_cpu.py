@@ -4,8 +4,8 @@
 
 From the bytes of clients' messages to those of their answers, as on the framed port: what a leader does for puts of
 eight clients with eight each in a message, and for one message of 1,000; and what a follower does for such an entry.
-The digest is brought up to date as part of it. Every key was written before. A round tells its quickest turn, which
-other work has disturbed least.
+Gets of eight clients with eight each are answered without the question to the bookies. The digest is brought up to
+date as part of it. Every key was written before. A round tells its quickest turn, which other work has disturbed least.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from rsm_spark.core.batching import Batch, BatchLimits, Composer
+from rsm_spark.core.commands import QueryColumn
 from rsm_spark.core.machine import encode_description
 from rsm_spark.core.operation import Message, Operation, Sent
 from rsm_spark.core.records import KernelRecord
+from rsm_spark.core.replies import answer_queries
 from rsm_spark.core.state import ReplicatedState
 from rsm_spark.core.submissions import RequestQueue, Submission
 from rsm_spark.map import messages as m
@@ -55,6 +57,11 @@ class _Client:
             commands.append(Operation(payload, 0.0, None, sequence=self._sequence))
         return self._encode(Message(2, self._session, False, answered, commands, []))
 
+    def gets(self, count: int) -> bytes:
+        first = self._number * 1_000
+        asked = [Operation(m.encode(m.Get(key)), 0.0, None, is_query=True) for key in KEYS[first : first + count]]
+        return self._encode(Message(2, self._session, False, 0, [], [*asked]))
+
     def _encode(self, message: Message) -> bytes:
         return PACKED_EXCHANGE.encode_requests(message, "bench", self._number)
 
@@ -86,6 +93,18 @@ class _Leader:
             texts += PACKED_EXCHANGE.encode_answers(submission.ticket, submission.answers, None)
         return PACKED_EXCHANGE.join(texts), batch
 
+    def answer(self, text: bytes) -> bytes:
+        """Take reads that have come; return the answers, as `ReadChecks` gives them."""
+        for one in PACKED_EXCHANGE.decode_request_batch(text):
+            self.queue.add(Submission(one.requests, one.message_id, "bench"))
+        texts: list[bytes] = []
+        for submission in self.queue.take_reads(self.queue.set_mark(), 4_096):
+            asked = submission.requests
+            assert type(asked) is QueryColumn
+            answer_queries(self.state.machine, asked.payloads, self.state.revision, [], submission.answers)
+            texts += PACKED_EXCHANGE.encode_answers(submission.ticket, submission.answers, None)
+        return PACKED_EXCHANGE.join(texts)
+
 
 def main() -> None:
     """Measure and print a line per figure."""
@@ -110,11 +129,24 @@ def main() -> None:
         figures[f"leader_{name}_cpu_us"].append(spent_s / count * 1e6)
         figures[f"follower_{name}_cpu_us"].append(follower_s / count * 1e6)
 
+    def read(count: int) -> None:
+        spent_s = float("inf")
+        for _ in range(_TURNS):
+            text = PACKED_EXCHANGE.join([client.gets(count) for client in clients])
+            began_s = time.thread_time()
+            answers = leader.answer(text)
+            spent_s = min(spent_s, time.thread_time() - began_s)
+            assert sum(len(one.payloads) for one in PACKED_EXCHANGE.decode_answer_batch(answers)) == count * len(
+                clients
+            )
+        figures["leader_get_cpu_us"].append(spent_s / count / len(clients) * 1e6)
+
     for _ in range(len(KEYS) // _MANY):
         leader.follower.apply_entry(leader.turn(PACKED_EXCHANGE.join([clients[0].puts(_MANY)]))[1].payload)
     for number in range(ROUND_COUNT):
         say(f"leader: round {number + 1} of {ROUND_COUNT}")
         play("put", 64, _TURNS, lambda: PACKED_EXCHANGE.join([client.puts(8) for client in clients]))
+        read(8)
         play("put_many", _MANY, _TURNS // 10, lambda: PACKED_EXCHANGE.join([clients[0].puts(_MANY)]))
     assert leader.state.digest == leader.follower.digest
     for name, values in figures.items():
