@@ -277,11 +277,12 @@ class AppendComposer:
         return note
 
     def writer_records(self) -> list[tuple[object, ...]]:
-        """Return the rows of all writers, which follow a note."""
+        """Return the rows of all writers, which follow a note, and what says that they end."""
         if self.producers is None:
             return []
         kind = int(KernelRecord.WRITER_MARKED)
-        return [(kind, None, fields) for fields in self.producers.writers.all_fields()]
+        rows: list[tuple[object, ...]] = [(kind, None, fields) for fields in self.producers.writers.all_fields()]
+        return [*rows, resumed_record(self.end.txid)] if rows and not self.end.is_ended else rows
 
     @property
     def is_note_due(self) -> bool:
@@ -311,10 +312,14 @@ class AppendComposer:
         first_revision = tip.revision + 1
         records = list(own)
         txid, is_ended = self.end
+        is_chunk_open = False  # The last records are rows of a writer's batch: what is nobody's may not follow them.
         for append in appends:
             payloads = append.payloads
             if append.marks:
                 self._fold_marks(append.marks, records, first_revision)
+            elif payloads and append.source is None and is_chunk_open:
+                records.append(resumed_record(txid))
+            is_chunk_open = bool(append.marks and payloads)
             if payloads:
                 if append.source is not None:
                     records += self._produced(append, first_revision + len(records), max(logged_ms, tip.logged_ms))

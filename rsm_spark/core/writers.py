@@ -188,9 +188,11 @@ class WriterTable:
         fault = _end_fault(mark, {part: kept.row for part, kept in rows if part != OWN_PART and _is_of(kept.row, own)})
         if fault:
             return _refused(f"writer {mark.writer!r}, batch {mark.batch}: {fault}")
+        ended = self._applied(mark, msgspec.structs.replace(own, is_ended=True, row_count=mark.row_count))
         if mark.is_passing:
-            return MarkJudgement(MarkVerdict.APPLY, records=self.forgetting(mark.writer))
-        return self._applied(mark, msgspec.structs.replace(own, is_ended=True, row_count=mark.row_count))
+            # Its end is said, and then it is forgotten: readers tell a finished batch from one that was given up.
+            return ended._replace(records=ended.records + self.forgetting(mark.writer))
+        return ended
 
     def _judge_chunk(self, mark: WriterMark, own: WriterRow, part: WriterRow | None) -> MarkJudgement:
         at = f"writer {mark.writer!r}, batch {mark.batch}, part {mark.part}"

@@ -53,6 +53,9 @@ class MarkedWriting:
         name = mark.writer
         async with self._lane(name):
             table = self._table()
+            if mark.kind is MarkKind.END:  # Readers rely on it: what was appended counts, not what is said.
+                row_count = sum(row.row_count for row in table.parts(name).values())
+                mark = msgspec.structs.replace(mark, row_count=row_count)
             judged = table.judge(mark)
             if judged.standing is MarkVerdict.DONE:
                 return MarkedReply(MarkedStatus.DONE)
