@@ -12,7 +12,7 @@ from connectors.source.layouts import PartitionPlace
 from connectors.source.link import LogLink
 from connectors.source.options import Rows
 from connectors.source.raw_rows import raw_batches
-from connectors.source.record_rows import RecordSlice, record_batches
+from connectors.source.record_rows import RecordSlice, SlicesOf, record_batches
 from connectors.source.row_plan import RowPlan
 from connectors.source.schema import RowColumn
 from connectors.source.seals import LedgerSeals, leave_out
@@ -84,6 +84,7 @@ def decode_log(
     span: RecordSlice,
     log_id: bytes,
     seals: LedgerSeals = LedgerSeals(),  # noqa: B008 - frozen
+    slices_of: SlicesOf | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range of a log.
 
@@ -93,6 +94,7 @@ def decode_log(
         span: What is read.
         log_id: Id of the log.
         seals: What is known of the ledger's entries.
+        slices_of: See `record_batches`.
 
     Raises:
         CorruptLogError, ForkedLogError: See `LogLink.follow`; or records cannot be read.
@@ -105,7 +107,8 @@ def decode_log(
         yield from raw_batches(blocks, plan, ledger_id=span.ledger_id, log=span.log, link=link, bounds=span.bounds)
         return
     place = f"log {span.log}: ledger {span.ledger_id}"
-    found = record_batches(blocks, needed_columns(plan), span, link, keeps_bad=plan.keeps_bad)
+    columns = needed_columns(plan)
+    found = record_batches(blocks, columns, span, link, keeps_bad=plan.keeps_bad, slices_of=slices_of)
     for records, description in found:
         rows = shape_records(records, plan, description, place, span.place)
         if rows.num_rows:

@@ -13,8 +13,10 @@ from collections.abc import Callable
 
 from pyspark.sql.datasource import InputPartition
 
-from connectors.errors import SparkOffsetError, StartGoneError
+from connectors.errors import OptionError, SparkOffsetError, StartGoneError
+from connectors.source.batch_reach import ledgers_behind
 from connectors.source.bounds import Bound, BoundKind
+from connectors.source.finished_rows import BackLedger
 from connectors.source.layouts import PartitionPlace
 from connectors.source.locate import locate_bound, round_up
 from connectors.source.look import LogLook
@@ -22,7 +24,7 @@ from connectors.source.loss import Loss, Losses, gap_before, trimmed_text
 from connectors.source.narrow import narrow_log, narrow_ranges
 from connectors.source.offsets import LogOffset, LogPosition, SnapshotOffset
 from connectors.source.options import Rows, SourceOptions, TimestampStrategy
-from connectors.source.plan import LogView, MicroBatchLimits, cut_log, next_offset
+from connectors.source.plan import LogSpan, LogView, MicroBatchLimits, cut_log, next_offset
 from connectors.source.progress import SourceLag, log_backlog
 from connectors.source.row_plan import row_plan
 from connectors.source.snapshot_phase import LakePort, SnapshotPhase, find_phase, no_snapshot, present_phase
@@ -31,6 +33,7 @@ from connectors.source.split import split_log
 from connectors.source.task_metadata import SourceAccess, task_metadata
 from connectors.source.tasks import LedgerPartition
 from rsm_spark.core.machine import encode_description
+from rsm_spark.core.plain_log import PLAIN_LOG
 from rsm_spark.errors import CorruptLogError
 
 _LOGGER = logging.getLogger(__name__)
@@ -362,8 +365,25 @@ class FollowedLog:
         if bounds is not None:
             ranges = narrow_ranges(ranges, bounds, self._look.epochs(view))
         ledger_ids = sorted({part.ledger_id for part in ranges})
+        behind = {ledger_id: self._behind(view, ledger_id) for ledger_id in ledger_ids}
+        ledger_ids = sorted({*ledger_ids, *(span.ledger_id for spans in behind.values() for span in spans or ())})
         given = task_metadata({ledger_id: self._access.metadata(ledger_id) for ledger_id in ledger_ids}, self._access)
-        described = {ledger_id: self._description(view, ledger_id) for ledger_id in ledger_ids}
+        described = {ledger_id: self._description(view, ledger_id) for ledger_id in behind}
+        back = {
+            ledger_id: None
+            if spans is None
+            else tuple(
+                BackLedger(
+                    span.ledger_id,
+                    span.last_entry_id,
+                    given.metadata[span.ledger_id],
+                    self._look.written_as(span.ledger_id),
+                    self._look.seals(span.ledger_id),
+                )
+                for span in spans
+            )
+            for ledger_id, spans in behind.items()
+        }
         return [
             LedgerPartition(
                 part.ledger_id,
@@ -381,9 +401,28 @@ class FollowedLog:
                 bounds,
                 self._look.seals(part.ledger_id),
                 self._place,
+                back[part.ledger_id],
             )
             for part in ranges
         ]
+
+    def _behind(self, view: LogView, ledger_id: int) -> list[LogSpan] | None:
+        """Return the ledgers that have rows of batches which may end in this one; None = ends do not matter.
+
+        Raises:
+            OptionError: Only plain logs have what tells of ends.
+
+        """
+        if not self._options.finished_batches:
+            return None
+        described = self._look.description_at(view, ledger_id)
+        if self._place is not None or described is None or described.tables != PLAIN_LOG.tables:
+            what = "a partition" if self._place is not None else "the log of a service"
+            raise OptionError(
+                f"option finishedBatches: {self._log} is {what}: only a plain log, to which as=log appends, says of "
+                "each of its rows whether its batch has ended"
+            )
+        return ledgers_behind(view.spans, view.index_of(ledger_id), self._look.head_of)
 
     def _description(self, view: LogView, ledger_id: int) -> bytes | None:
         if self._options.rows == Rows.RAW:

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from connectors.errors import SparkOffsetError
+from connectors.source.batch_reach import LedgerHead
 from connectors.source.bounds import Bound
 from connectors.source.decode import StoredEntry
 from connectors.source.locate import locate_bound
@@ -24,6 +25,7 @@ from ledger.core.metadata import LedgerMetadata
 from ledger.errors import NoSuchLedgerError
 from rsm_spark.core.chain import Ancestry, ChainLedger, LogChain
 from rsm_spark.core.envelope import Envelope, body_of, decode_envelope
+from rsm_spark.core.finished_batches import open_batches
 from rsm_spark.core.machine import MachineDescription, decode_description
 from rsm_spark.core.records import KernelRecord, decode_records
 from rsm_spark.core.seal import KeyRing
@@ -31,6 +33,7 @@ from rsm_spark.errors import CorruptLogError
 
 _ENVELOPES_KEPT_MAX = 10_000
 _LEFT_OVER_MAX = 1  # A leader has one entry in flight.
+_PLAIN_LEFT_OVER_MAX = 16  # The writer of a plain log has so many.
 _LOOKS_MAX = 3
 _NEVER = 1 << 63  # Beyond every revision.
 
@@ -102,6 +105,7 @@ class LogLook:
         self._open: dict[int, tuple[int, int, int]] = {}
         self._envelopes: OrderedDict[tuple[int, int], tuple[Envelope, int]] = OrderedDict()
         self._descriptions: dict[int, MachineDescription | None] = {}
+        self._heads: dict[int, LedgerHead | None] = {}
         self._moved: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
         self._key_ids: dict[int, str] = {}
@@ -314,6 +318,31 @@ class LogLook:
             found[span.ledger_id] = (before, epoch)
             before = epoch
         return found
+
+    def head_of(self, span: LogSpan) -> LedgerHead | None:
+        """Return which batches of writers are open where a plain log's ledger begins (`batch_reach.HeadOf`).
+
+        A note of them stands in its first entry, or in the first one behind what a failed ledger left over.
+
+        """
+        ledger_id = span.ledger_id
+        if ledger_id in self._heads:
+            return self._heads[ledger_id]
+        last = min(span.last_entry_id, _PLAIN_LEFT_OVER_MAX)
+        for entry_id in range(last + 1):
+            if entry_id in self._aside.get(ledger_id, {}):
+                continue
+            records = decode_records(body_of(self.payload_at(ledger_id, entry_id)))
+            kinds = [record.type for record in records]
+            if KernelRecord.MACHINE_DESCRIBED not in kinds:
+                continue
+            found = open_batches(kinds, lambda at, records=records: records[at].fields)  # type: ignore[misc]
+            # A log that tells of no producers has no batches either.
+            self._heads[ledger_id] = LedgerHead(found or {}, entry_id == 0)
+            return self._heads[ledger_id]
+        if last == _PLAIN_LEFT_OVER_MAX or ledger_id in self._closed:
+            self._heads[ledger_id] = None
+        return None
 
     def _described_in(self, span: LogSpan) -> MachineDescription | None:
         """Look for a description in the first entries: one that a failed ledger left over may stand before it."""

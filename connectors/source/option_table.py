@@ -138,6 +138,14 @@ _ROWS = (
         "What a record or an entry that cannot be decoded does: end the query, or become a row that tells why in an "
         "additional column `_error`.",
     ),
+    OptionInfo(
+        "finishedBatches",
+        "`true`, `false`",
+        "`false`",
+        "both",
+        "Of a plain log: rows of a batch of the sink `as=log` are shown when the batch has ended, all of them where "
+        "its end stands. Those of a batch that never ends are not shown.",
+    ),
 )
 
 _WHERE = (

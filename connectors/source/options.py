@@ -85,6 +85,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
         pushdown: Whether filters may leave out entries.
         include_headers: With rows=kafka.
         bad_records: What becomes of a record that cannot be decoded.
+        finished_batches: Whether rows of a sink's batch are shown when it has ended only.
         timestamp_strategy: Where to start if nothing was logged at or after a time.
         lake: Where the snapshots of all logs lie, or None.
         storage_options: For `deltalake`, keys in lower case.
@@ -121,6 +122,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
     pushdown: bool = False
     include_headers: bool = False
     bad_records: BadRecords = BadRecords.FAIL
+    finished_batches: bool = False
     timestamp_strategy: TimestampStrategy = TimestampStrategy.ERROR
     lake: str | None = None
     storage_options: dict[str, str] = {}
@@ -188,6 +190,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool | None) -> Sour
         pushdown=parse_flag(given, "pushdown", default=False),
         include_headers=parse_flag(given, "includeHeaders", default=False),
         bad_records=parse_choice(given, "badRecords", BadRecords.FAIL),
+        finished_batches=parse_flag(given, "finishedBatches", default=False),
         timestamp_strategy=parse_choice(given, "startingOffsetsByTimestampStrategy", TimestampStrategy.ERROR),
         lake=given.get("lake", "").strip() or None,
         storage_options=storage_options,
@@ -289,6 +292,11 @@ def _root(text: str) -> str:
 
 def _check_together(options: SourceOptions) -> None:
     """Check what only shows in two options."""
+    if options.finished_batches:
+        if not options.is_logs or options.rows == Rows.RAW:
+            raise OptionError("option finishedBatches needs records of a log: rows=records, table or kafka")
+        if options.pushdown:
+            raise OptionError("option finishedBatches does not go with pushdown: an end's mark has to be read")
     if options.consumer and not options.is_logs:
         raise OptionError("option consumer needs option log or logPattern: plain ledgers are not trimmed")
     limits = {"holdTime": options.hold_ms != HOLD_MS, "holdBytes": options.hold_bytes != HOLD_BYTES}

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -71,7 +73,7 @@ class DescribedBatch(NamedTuple):
     description: MachineDescription | None
 
 
-class _Entry(NamedTuple):
+class ReadEntry(NamedTuple):
     """An entry on its way into columns."""
 
     entry_id: int
@@ -92,10 +94,37 @@ class _Run(NamedTuple):
     keys: Sequence[bytes | None]
     rows: Sequence[bytes | None]
     fields: Sequence[bytes | None]
+class EntrySlice(NamedTuple):
+    """Records of an entry that become rows now.
+
+    Attributes:
+        ledger_id: Where the entry lies.
+        entry: It.
+        records: All of it.
+        first: Number of the first one that becomes a row, from 0;
+        end: of the one behind the last.
+
+    """
+
+    ledger_id: int
+    entry: ReadEntry
+    records: list[RawRecord]
+    first: int
+    end: int
+
+
+SlicesOf = Callable[[ReadEntry, list[RawRecord]], Iterable[EntrySlice]]
+"""The next entry of a range -> what becomes rows behind it: of it, or of entries before it."""
 
 
 def record_batches(
-    blocks: Iterable[EntryBlock], columns: tuple[RowColumn, ...], span: RecordSlice, link: LogLink, *, keeps_bad: bool
+    blocks: Iterable[EntryBlock],
+    columns: tuple[RowColumn, ...],
+    span: RecordSlice,
+    link: LogLink,
+    *,
+    keeps_bad: bool,
+    slices_of: SlicesOf | None = None,
 ) -> Iterator[DescribedBatch]:
     """Yield the columns of `rows=records`.
 
@@ -105,6 +134,7 @@ def record_batches(
         span: What is read.
         link: Checks the entries.
         keeps_bad: Whether what cannot be decoded becomes a row with its error.
+        slices_of: Says what becomes rows; None = all records of the range, where they stand.
 
     Raises:
         CorruptLogError, ForkedLogError: See `LogLink.follow`; or an entry's records cannot be read.
@@ -113,7 +143,7 @@ def record_batches(
     description = span.description
     building = _Builder(columns, span, description, link, keeps_bad=keeps_bad)
     # Heads alone are enough for some columns: then no record is decoded.
-    needs_body = bool(_BODY_COLUMNS & {column.name for column in columns})
+    needs_body = bool(slices_of or _BODY_COLUMNS & {column.name for column in columns})
     for block in blocks:
         heads = link.follow(block)
         plain = _plain_records(block, heads, span) if needs_body else None
@@ -128,6 +158,8 @@ def record_batches(
                 continue
         for entry in _entries(block, heads, span.bounds):
             records = _body(entry, link, keeps_bad=keeps_bad) if needs_body and entry.error is None else None
+        for entry in read_entries(block, heads, span.bounds):
+            records = entry_records(entry, link, keeps_bad=keeps_bad) if needs_body and entry.error is None else None
             if isinstance(records, str):
                 entry = entry._replace(error=records)  # noqa: PLW2901 - the same entry, now known to be bad
                 records = None
@@ -137,10 +169,19 @@ def record_batches(
                     yield DescribedBatch(building.batch(), description)
                 description = _described(records or [], link.place(entry.entry_id))
                 building = _Builder(columns, span, description, link, keeps_bad=keeps_bad)
-            building.add(entry, records, kinds)
-            if building.row_count >= BATCH_ROWS_MAX or building.size >= BATCH_BYTES_MAX:
-                yield DescribedBatch(building.batch(), description)
-                building = _Builder(columns, span, description, link, keeps_bad=keeps_bad)
+            if slices_of is None or records is None:
+                building.add(entry, records, kinds)
+                if building.is_full:
+                    yield DescribedBatch(building.batch(), description)
+                    building = _Builder(columns, span, description, link, keeps_bad=keeps_bad)
+                continue
+            for part in slices_of(entry, records):
+                if building.row_count and (building.is_full or part.ledger_id != building.ledger_id):
+                    yield DescribedBatch(building.batch(), description)
+                if building.row_count == 0 or building.is_full or part.ledger_id != building.ledger_id:
+                    of_ledger = span._replace(ledger_id=part.ledger_id)
+                    building = _Builder(columns, of_ledger, description, link, keeps_bad=keeps_bad)
+                building.add_slice(part)
     if building.row_count:
         yield DescribedBatch(building.batch(), description)
 
@@ -166,11 +207,12 @@ def _plain_records(block: EntryBlock, heads: BlockHeads, span: RecordSlice) -> l
 
 
 def _entries(block: EntryBlock, heads: BlockHeads, bounds: EntryBounds | None) -> Iterator[_Entry]:
+def read_entries(block: EntryBlock, heads: BlockHeads, bounds: EntryBounds | None) -> Iterator[ReadEntry]:
     """Yield the entries of a block that are asked for."""
     ids = range(block.first_entry_id, block.first_entry_id + len(block))
     errors = [heads.errors.get(place) for place in range(len(block))] if heads.errors else [None] * len(block)
     entries = map(
-        _Entry,
+        ReadEntry,
         ids,
         # A column at a time: a numpy scalar per value would take three times as long.
         heads.first_revisions.tolist(),
@@ -187,7 +229,7 @@ def _entries(block: EntryBlock, heads: BlockHeads, bounds: EntryBounds | None) -
     return (entry for entry, is_asked in zip(entries, mask.tolist(), strict=True) if is_asked)
 
 
-def _body(entry: _Entry, link: LogLink, *, keeps_bad: bool) -> list[RawRecord] | str:
+def entry_records(entry: ReadEntry, link: LogLink, *, keeps_bad: bool) -> list[RawRecord] | str:
     """Return an entry's records; or what is wrong with it, if that becomes a row."""
     try:
         records = _RECORDS.decode(body_of(entry.payload))
@@ -228,6 +270,7 @@ class _Builder:
     ) -> None:
         self.row_count = 0
         self.size = 0
+        self.ledger_id = span.ledger_id
         self._columns = columns
         self._span = span
         self._link = link
@@ -242,6 +285,8 @@ class _Builder:
         self._epochs: list[int] = []
         self._logged_ms: list[int] = []
         self._first: list[int] = []  # revision of the first record that is kept; 0 = it has no envelope
+        self._entries: list[ReadEntry] = []
+        self._first: list[int] = []  # revision of the first record that is kept
         self._hashes: list[bytes | None] = []  # of the last one's entry, if it is the entry's last
         # One element a run of records of one type.
         self._runs: list[tuple[int, RecordPlan, int]] = []
@@ -252,7 +297,12 @@ class _Builder:
         self._fields: list[bytes | None] = []
         self._errors: dict[int, str] = {}
 
-    def add(self, entry: _Entry, records: list[RawRecord] | None, kinds: list[int]) -> None:
+    @property
+    def is_full(self) -> bool:
+        """Return whether it is time to hand it on."""
+        return self.row_count >= BATCH_ROWS_MAX or self.size >= BATCH_BYTES_MAX
+
+    def add(self, entry: ReadEntry, records: list[RawRecord] | None, kinds: list[int]) -> None:
         """Add the records of an entry, whose types are `kinds`, that lie in the range; of a bad entry, one row."""
         if entry.error is not None:
             self._add_bad(entry, entry.error)
@@ -288,6 +338,16 @@ class _Builder:
         return True
 
     def _add_entry(self, entry: _Entry, first: int, count: int, after: bytes | None) -> None:
+    def add_slice(self, part: EntrySlice) -> None:
+        """Add some records of an entry, wherever it lies."""
+        entry, count = part.entry, part.end - part.first
+        is_whole = part.end == entry.record_count
+        self._add_entry(entry, entry.first_revision + part.first, count, entry.hash if is_whole else None)
+        # Of its bytes only some become rows: an entry may be cut into many slices.
+        self.size -= len(entry.payload) - len(entry.payload) * count // entry.record_count
+        self._add_records(part.records[part.first : part.end], is_uniform=False)
+
+    def _add_entry(self, entry: ReadEntry, first: int, count: int, after: bytes | None) -> None:
         self._counts.append(count)
         self._entry_ids.append(entry.entry_id)
         self._epochs.append(entry.epoch)
@@ -297,7 +357,7 @@ class _Builder:
         self.row_count += count
         self.size += len(entry.payload)
 
-    def _add_bad(self, entry: _Entry, error: str) -> None:
+    def _add_bad(self, entry: ReadEntry, error: str) -> None:
         """Add a row that says what is wrong with an entry, unless it lies outside of the range."""
         span, first = self._span, entry.first_revision
         if first and (first + entry.record_count <= span.first_revision or 0 < span.end_revision <= first):

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import InputPartition
 
 from connectors.source.decode import decode_log
 from connectors.source.entry_bounds import EntryBounds, Interval
+from connectors.source.finished_rows import BackLedger, FinishedRows
 from connectors.source.layouts import PartitionPlace
 from connectors.source.options import Rows
 from connectors.source.raw_rows import raw_batches
@@ -55,6 +56,8 @@ class LedgerPartition(InputPartition):
         bounds: Entries outside are left out; None = nothing is.
         seals: What is known of the ledger's entries.
         place: Of which partitioned log `log` is a partition, where the query names that one; None = of none.
+        behind: Ledgers before this one that may have rows of batches which end in it, the nearest first; None = batches
+            are shown as they are written, finished or not.
 
     """
 
@@ -73,6 +76,7 @@ class LedgerPartition(InputPartition):
     bounds: EntryBounds | None = None
     seals: LedgerSeals = LedgerSeals()  # noqa: RUF009 - frozen
     place: PartitionPlace | None = None
+    behind: tuple[BackLedger, ...] | None = None
 
 
 def read_partition(partition: LedgerPartition) -> Iterator[pa.RecordBatch]:
@@ -81,9 +85,11 @@ def read_partition(partition: LedgerPartition) -> Iterator[pa.RecordBatch]:
     Raises:
         LedgerError: Entries cannot be read.
         CorruptLogError, ForkedLogError: They are not those of the log.
+        StartGoneError: Rows of a finished batch are gone.
 
     """
-    blocks = _TaskBookies.of_process().blocks(partition)
+    bookies = _TaskBookies.of_process()
+    blocks = bookies.blocks(partition)
     plan = partition.row_plan or _plan_of(partition)
     if partition.log is None:
         yield from raw_batches(blocks, plan, ledger_id=partition.ledger_id, bounds=partition.bounds)
@@ -101,7 +107,13 @@ def read_partition(partition: LedgerPartition) -> Iterator[pa.RecordBatch]:
         bounds,
         partition.place,
     )
-    yield from decode_log(blocks, plan, span, partition.log_id, partition.seals)
+    slices_of = None
+    if partition.behind is not None:
+        own = BackLedger(
+            partition.ledger_id, partition.last_entry_id, partition.metadata, partition.log_id, partition.seals
+        )
+        slices_of = FinishedRows(span, (own, *partition.behind), bookies.read_back).slices
+    yield from decode_log(blocks, plan, span, partition.log_id, partition.seals, slices_of)
 
 
 def _plan_of(partition: LedgerPartition) -> RowPlan:
@@ -142,6 +154,13 @@ class _TaskBookies:
     def blocks(self, partition: LedgerPartition) -> Iterator[EntryBlock]:
         """Yield the entries in order; those that follow are on their way while one block is decoded."""
         self._addresses.update(partition.addresses)
+        return self._read(partition.ledger_id, partition.metadata, partition.first_entry_id, partition.last_entry_id)
+
+    def read_back(self, ledger: BackLedger, first: int, last: int) -> Iterator[EntryBlock]:
+        """Yield entries of a ledger of the same partition, in order; see `finished_rows.ReadBack`."""
+        return self._read(ledger.ledger_id, ledger.metadata, first, last)
+
+    def _read(self, ledger_id: int, metadata: LedgerMetadata, first: int, last: int) -> Iterator[EntryBlock]:
         # Reading what the driver has proved to be confirmed needs no metadata store.
-        handle = ReadHandle(partition.ledger_id, partition.metadata, None, self._pool)
-        return read_ahead(self._thread, handle.blocks(partition.first_entry_id, partition.last_entry_id))
+        handle = ReadHandle(ledger_id, metadata, None, self._pool)
+        return read_ahead(self._thread, handle.blocks(first, last))
