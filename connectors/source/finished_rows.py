@@ -14,11 +14,11 @@ import msgspec
 from connectors.errors import StartGoneError
 from connectors.source.link import LogLink
 from connectors.source.record_plans import RawRecord
-from connectors.source.record_rows import EntrySlice, ReadEntry, RecordSlice, entry_records, read_entries
+from connectors.source.record_rows import DecodedEntry, EntrySlice, RecordSlice, entry_records, read_entries
 from connectors.source.seals import LedgerSeals, leave_out
 from ledger.core.entry_block import EntryBlock
 from ledger.core.metadata import LedgerMetadata
-from rsm_spark.core.finished_batches import BackSearch, BatchRecall, BatchWatch, RowsPlace
+from rsm_spark.core.finished_batches import BackwardScan, BatchWatch, EndedBatch, RowsPlace
 
 _WINDOW_BYTES = 4 * 1024 * 1024
 """Entries that a search reads at once, about."""
@@ -52,7 +52,7 @@ ReadBack = Callable[[BackLedger, int, int], Iterable[EntryBlock]]
 
 
 class FinishedRows:
-    """What becomes rows of a range, entry by entry; `slices` is a `record_rows.SlicesOf`.
+    """Rows that a range shows, entry by entry; `slices` is a `record_rows.SlicesOf`.
 
     Args:
         span: The range.
@@ -68,7 +68,7 @@ class FinishedRows:
         self._read = read
         self._watch = BatchWatch()
 
-    def slices(self, entry: ReadEntry, records: list[RawRecord]) -> Iterator[EntrySlice]:
+    def slices(self, entry: DecodedEntry, records: list[RawRecord]) -> Iterator[EntrySlice]:
         """Yield what becomes rows behind the next entry.
 
         Raises:
@@ -80,7 +80,7 @@ class FinishedRows:
         skipped = max(0, span.first_revision - entry.first_revision)
         last = span.end_revision - entry.first_revision if span.end_revision else entry.record_count
         for shown in self._watch.take(ledger_id, entry.entry_id, *_asked(records)):
-            if isinstance(shown, BatchRecall):
+            if isinstance(shown, EndedBatch):
                 if skipped <= shown.record < last:
                     yield from self._recalled(shown, entry)
                 continue
@@ -88,7 +88,7 @@ class FinishedRows:
             if first < end:
                 yield EntrySlice(ledger_id, entry, records, first, end)
 
-    def _recalled(self, recall: BatchRecall, at: ReadEntry) -> Iterator[EntrySlice]:
+    def _recalled(self, recall: EndedBatch, at: DecodedEntry) -> Iterator[EntrySlice]:
         """Yield the rows of a batch, read again."""
         places = self._searched(recall, at) if recall.places is None else recall.places
         for first, end in _runs(places):
@@ -99,9 +99,9 @@ class FinishedRows:
                 if one is not None:
                     yield EntrySlice(ledger.ledger_id, entry, records, one.first, one.end)
 
-    def _searched(self, recall: BatchRecall, at: ReadEntry) -> tuple[RowsPlace, ...]:
+    def _searched(self, recall: EndedBatch, at: DecodedEntry) -> tuple[RowsPlace, ...]:
         """Search backward, from the entry of the end's mark on."""
-        search = BackSearch(recall)
+        search = BackwardScan(recall)
         last, before, window = at.entry_id, recall.record, 1
         for ledger in self._ledgers:
             last = min(last, ledger.last_entry_id) if ledger is self._ledgers[0] else ledger.last_entry_id
@@ -125,7 +125,7 @@ class FinishedRows:
             )
         return places
 
-    def _entries(self, ledger: BackLedger, first: int, last: int) -> Iterator[tuple[ReadEntry, list[RawRecord]]]:
+    def _entries(self, ledger: BackLedger, first: int, last: int) -> Iterator[tuple[DecodedEntry, list[RawRecord]]]:
         log = self._span.log
         link = LogLink(log, ledger.log_id, ledger.ledger_id, seals=ledger.seals)
         blocks = self._read(ledger, first, last)

@@ -5,6 +5,8 @@ A query may begin in a snapshot: first come its rows (`SnapshotOffset`), then th
 gone ends the query or is passed over, as `failOnDataLoss` says, before anything is planned on it.
 """
 
+# Longer than 400 lines: one log, one look at it, and all that a query asks of it hangs on where both stand.
+
 from __future__ import annotations
 
 import logging

@@ -6,6 +6,8 @@ and checked: each entry whole, its digest, its envelope, and its link to the ent
 """
 
 # Longer than 400 lines: a batch is filled by the block and by the entry, to the same columns.
+# Longer than 400 lines: columns are built by one class, and what feeds it is of no use without it.
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -73,7 +75,7 @@ class DescribedBatch(NamedTuple):
     description: MachineDescription | None
 
 
-class ReadEntry(NamedTuple):
+class DecodedEntry(NamedTuple):
     """An entry on its way into columns."""
 
     entry_id: int
@@ -107,13 +109,13 @@ class EntrySlice(NamedTuple):
     """
 
     ledger_id: int
-    entry: ReadEntry
+    entry: DecodedEntry
     records: list[RawRecord]
     first: int
     end: int
 
 
-SlicesOf = Callable[[ReadEntry, list[RawRecord]], Iterable[EntrySlice]]
+SlicesOf = Callable[[DecodedEntry, list[RawRecord]], Iterable[EntrySlice]]
 """The next entry of a range -> what becomes rows behind it: of it, or of entries before it."""
 
 
@@ -208,11 +210,12 @@ def _plain_records(block: EntryBlock, heads: BlockHeads, span: RecordSlice) -> l
 
 def _entries(block: EntryBlock, heads: BlockHeads, bounds: EntryBounds | None) -> Iterator[_Entry]:
 def read_entries(block: EntryBlock, heads: BlockHeads, bounds: EntryBounds | None) -> Iterator[ReadEntry]:
+def read_entries(block: EntryBlock, heads: BlockHeads, bounds: EntryBounds | None) -> Iterator[DecodedEntry]:
     """Yield the entries of a block that are asked for."""
     ids = range(block.first_entry_id, block.first_entry_id + len(block))
     errors = [heads.errors.get(place) for place in range(len(block))] if heads.errors else [None] * len(block)
     entries = map(
-        ReadEntry,
+        DecodedEntry,
         ids,
         # A column at a time: a numpy scalar per value would take three times as long.
         heads.first_revisions.tolist(),
@@ -229,7 +232,7 @@ def read_entries(block: EntryBlock, heads: BlockHeads, bounds: EntryBounds | Non
     return (entry for entry, is_asked in zip(entries, mask.tolist(), strict=True) if is_asked)
 
 
-def entry_records(entry: ReadEntry, link: LogLink, *, keeps_bad: bool) -> list[RawRecord] | str:
+def entry_records(entry: DecodedEntry, link: LogLink, *, keeps_bad: bool) -> list[RawRecord] | str:
     """Return an entry's records; or what is wrong with it, if that becomes a row."""
     try:
         records = _RECORDS.decode(body_of(entry.payload))
@@ -286,6 +289,7 @@ class _Builder:
         self._logged_ms: list[int] = []
         self._first: list[int] = []  # revision of the first record that is kept; 0 = it has no envelope
         self._entries: list[ReadEntry] = []
+        self._entries: list[DecodedEntry] = []
         self._first: list[int] = []  # revision of the first record that is kept
         self._hashes: list[bytes | None] = []  # of the last one's entry, if it is the entry's last
         # One element a run of records of one type.
@@ -302,7 +306,7 @@ class _Builder:
         """Return whether it is time to hand it on."""
         return self.row_count >= BATCH_ROWS_MAX or self.size >= BATCH_BYTES_MAX
 
-    def add(self, entry: ReadEntry, records: list[RawRecord] | None, kinds: list[int]) -> None:
+    def add(self, entry: DecodedEntry, records: list[RawRecord] | None, kinds: list[int]) -> None:
         """Add the records of an entry, whose types are `kinds`, that lie in the range; of a bad entry, one row."""
         if entry.error is not None:
             self._add_bad(entry, entry.error)
@@ -347,7 +351,7 @@ class _Builder:
         self.size -= len(entry.payload) - len(entry.payload) * count // entry.record_count
         self._add_records(part.records[part.first : part.end], is_uniform=False)
 
-    def _add_entry(self, entry: ReadEntry, first: int, count: int, after: bytes | None) -> None:
+    def _add_entry(self, entry: DecodedEntry, first: int, count: int, after: bytes | None) -> None:
         self._counts.append(count)
         self._entry_ids.append(entry.entry_id)
         self._epochs.append(entry.epoch)
@@ -357,7 +361,7 @@ class _Builder:
         self.row_count += count
         self.size += len(entry.payload)
 
-    def _add_bad(self, entry: ReadEntry, error: str) -> None:
+    def _add_bad(self, entry: DecodedEntry, error: str) -> None:
         """Add a row that says what is wrong with an entry, unless it lies outside of the range."""
         span, first = self._span, entry.first_revision
         if first and (first + entry.record_count <= span.first_revision or 0 < span.end_revision <= first):

@@ -95,14 +95,14 @@ class RowsPlace(NamedTuple):
     end: int
 
 
-class BatchRecall(NamedTuple):
+class EndedBatch(NamedTuple):
     """A batch that has ended: its rows are to be shown now.
 
     Attributes:
         batch: Which.
         row_count: Rows that it has.
         record: Number of the mark of its end in the entry.
-        places: Of all its rows, in order; None = they are to be searched for, by a `BackSearch`.
+        places: Of all its rows, in order; None = they are to be searched for, by a `BackwardScan`.
 
     """
 
@@ -291,7 +291,7 @@ class BatchWatch:
 
     def take(
         self, ledger_id: int, entry_id: int, kinds: Sequence[int], fields_of: FieldsOf
-    ) -> Iterator[tuple[int, int] | BatchRecall]:
+    ) -> Iterator[tuple[int, int] | EndedBatch]:
         """Yield what the next entry shows: numbers of its records, [first, end); or a batch that has ended.
 
         Raises:
@@ -314,9 +314,7 @@ class BatchWatch:
                     places = self._drop(piece.batch)
                     is_whole = sum(one.end - one.first for one in places) == piece.row_count
                     if piece.row_count:
-                        yield BatchRecall(
-                            piece.batch, piece.row_count, piece.first, tuple(places) if is_whole else None
-                        )
+                        yield EndedBatch(piece.batch, piece.row_count, piece.first, tuple(places) if is_whole else None)
 
     def _keep(self, batch: BatchKey, place: RowsPlace) -> None:
         self._places.setdefault(batch, []).append(place)
@@ -330,7 +328,7 @@ class BatchWatch:
         return places
 
 
-class BackSearch:
+class BackwardScan:
     """Finds the rows of a batch that has ended: entries are given it backward, from that of the end's mark on.
 
     Args:
@@ -341,7 +339,7 @@ class BackSearch:
 
     """
 
-    def __init__(self, recall: BatchRecall) -> None:
+    def __init__(self, recall: EndedBatch) -> None:
         self.is_over = False
         self._recall = recall
         self._left = recall.row_count
@@ -363,18 +361,20 @@ class BackSearch:
             CorruptLogError: The batch has more rows than the mark of its end says; or see `entry_pieces`.
 
         """
-        batch = self._recall.batch
         for piece in reversed(entry_pieces(kinds, fields_of)):
-            if self.is_over or piece.batch is None or (before is not None and piece.first >= before):
-                continue
-            if piece.kind is PieceKind.ROWS and piece.batch == batch:
-                self._places.append(RowsPlace(ledger_id, entry_id, piece.first, piece.end))
-                self._left -= piece.end - piece.first
-                self.is_over = self._left <= 0
+            if not self.is_over and piece.kind is PieceKind.ROWS and (before is None or piece.first < before):
+                self.take_rows(piece.batch, RowsPlace(ledger_id, entry_id, piece.first, piece.end))
+
+    def take_rows(self, batch: BatchKey | None, place: RowsPlace) -> None:
+        """Take the rows of a batch, whichever, that stand right before those taken last; see `take`."""
+        if not self.is_over and batch == self._recall.batch:
+            self._places.append(place)
+            self._left -= place.end - place.first
+            self.is_over = self._left <= 0
         if self._left < 0:
             raise CorruptLogError(
-                f"writer {batch.writer!r}, batch {batch.batch}: it has more rows than the {self._recall.row_count} "
-                "that the mark of its end says"
+                f"writer {self._recall.batch.writer!r}, batch {self._recall.batch.batch}: it has more rows than the "
+                f"{self._recall.row_count} that the mark of its end says"
             )
 
     @property

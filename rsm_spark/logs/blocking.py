@@ -151,7 +151,7 @@ class BlockingPlainLogReader(BlockingReaderBase):
 
     @property
     def position(self) -> int:
-        """Position of the last record handed out, or the last one before the start."""
+        """Position of the last record handed out, or the last one before the start. See `PlainLogReader.position`."""
         return self.asynchronous.position
 
     @property
@@ -381,6 +381,7 @@ class BlockingLogs(BlockingLogsBase):
         subscription: str | None = None,
         lock_wait_s: float | None = 0.0,
         follow: bool = True,
+        finished_batches: bool = False,
     ) -> BlockingPlainLogReader:
         """Open a reader of a log; `partitioned_reader` reads a partitioned one. See `Logs.reader`."""
         return BlockingPlainLogReader(
@@ -394,6 +395,7 @@ class BlockingLogs(BlockingLogsBase):
                     subscription=subscription,
                     lock_wait_s=lock_wait_s,
                     follow=follow,
+                    finished_batches=finished_batches,
                 )
             ),
         )

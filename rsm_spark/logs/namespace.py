@@ -206,6 +206,7 @@ class Logs(PartitionedLogs):
         subscription: str | None = None,
         lock_wait_s: float | None = 0.0,
         follow: bool = True,
+        finished_batches: bool = False,
     ) -> PlainLogReader:
         """Open a reader of a log; `partitioned_reader` reads a partitioned one.
 
@@ -219,6 +220,9 @@ class Logs(PartitionedLogs):
             lock_wait_s: How long to wait for another reader of this subscription to go; None = it need not go: both
                 read, and the position is that of the one that was opened last.
             follow: Wait for what is appended later; False = end where the log is confirmed now.
+            finished_batches: Hand out the rows of a writer's batch (Spark's sink has such) when the batch has ended:
+                all of them where its end stands, the first ones of a batch that began before the start too. Those of a
+                batch that never ends are not handed out, and nobody waits for them.
 
         Raises:
             NoSuchLogError: There is no log of this name; `PartitionedLogError` if it is partitioned.
@@ -228,16 +232,19 @@ class Logs(PartitionedLogs):
             LedgerError, MetadataError: Bookies or ZooKeeper cannot be asked.
 
         """
-        return await self._reader(log, ReaderOptions(start, txid, since, subscription, lock_wait_s, follow))
+        options = ReaderOptions(start, txid, since, subscription, lock_wait_s, follow, finished_batches)
+        return await self._reader(log, options)
 
     async def _reader(
         self, log: str, options: ReaderOptions, log_id: str = "", on_entry: Callable[[], None] | None = None
     ) -> PlainLogReader:
-        start, txid, since, subscription, lock_wait_s, follow = options
+        start, txid, since, subscription, lock_wait_s, follow, finished = options
         context, chain = await self._context(log, log_id)
         if subscription is None:
             begin = await self._start(context, chain, start, txid, since)
-            return PlainLogReader(context, begin, follow=follow, subscription=None, on_entry=on_entry)
+            return PlainLogReader(
+                context, begin, follow=follow, subscription=None, on_entry=on_entry, finished_batches=finished
+            )
         lock = None
         if lock_wait_s is not None:
             lock = ReaderLock(self._client.store, context.log_id, subscription, self._root)
@@ -250,7 +257,9 @@ class Logs(PartitionedLogs):
             else:
                 begin = await self._start(context, chain, stored + 1, None, None)
             stored_in = ReaderSubscription(subscription, consumers, lock)
-            return PlainLogReader(context, begin, follow=follow, subscription=stored_in, on_entry=on_entry)
+            return PlainLogReader(
+                context, begin, follow=follow, subscription=stored_in, on_entry=on_entry, finished_batches=finished
+            )
         except BaseException:
             if lock is not None:
                 await lock.release()

@@ -19,6 +19,7 @@ from rsm_spark.log.commit_log import LogEntry, LogReader, shown_place
 from rsm_spark.log.consumers import ConsumerError
 from rsm_spark.log.reader_lock import ReaderLock
 from rsm_spark.logs.context import LogContext
+from rsm_spark.logs.finished_reader import FinishedReader
 from rsm_spark.logs.seeking import StartPlace
 
 _LOGGER = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class ReaderOptions(NamedTuple):
     subscription: str | None = None
     lock_wait_s: float | None = 0.0
     follow: bool = True
+    finished_batches: bool = False
 
 
 class ReaderSubscription:
@@ -90,6 +92,7 @@ class PlainLogReader:
         follow: Wait for what is appended later.
         subscription: Where its position is stored; None = nowhere.
         on_entry: Called with each entry that was read, one without records too.
+        finished_batches: Rows of a batch are handed out when it has ended.
 
     """
 
@@ -101,7 +104,12 @@ class PlainLogReader:
         follow: bool,
         subscription: ReaderSubscription | None,
         on_entry: Callable[[], None] | None = None,
+        finished_batches: bool = False,
     ) -> None:
+        self._finished: FinishedReader | None = None
+        if finished_batches:
+            self._finished = FinishedReader(context, start.position, start.txid, start.since_ms)
+        self._throughs: deque[int] = deque()  # With finished batches: of each ready record, what is done behind it.
         self._position = max(start.position - 1, start.place.revision)
         self._context = context
         self._start = start
@@ -127,12 +135,17 @@ class PlainLogReader:
 
     @property
     def position(self) -> int:
-        """Position of the last record handed out, or the last one before the start."""
+        """Position of the last record handed out, or the last one before the start.
+
+        With finished batches: up to there all was handed out that stands there; a batch stands where its end does.
+        """
         return self._position
 
     @property
     def read_through(self) -> int:
         """Position up to which all was handed out that this reader hands out: the log's own records have some too."""
+        if self._finished is not None and not (self._finished.is_idle and not self._ready):
+            return self._position
         return self._ready[0].position - 1 if self._ready else max(self._revision, self._start.position - 1)
 
     @property
@@ -143,7 +156,7 @@ class PlainLogReader:
     @property
     def is_ended(self) -> bool:
         """True once the end mark was read and all before it was handed out."""
-        return self._is_ended and not self._ready
+        return self._is_ended and not self._ready and (self._finished is None or self._finished.is_idle)
 
     async def read(self, records_max: int = 1000, *, wait_s: float = 0.0) -> list[LogRecord]:
         """Return the next records.
@@ -167,18 +180,27 @@ class PlainLogReader:
         found = [ready.popleft() for _ in range(min(records_max, len(ready)))]
         if found:
             self._position = found[-1].position
+        if found and self._finished is not None:
+            self._position = [self._throughs.popleft() for _ in found][-1]
         return found
 
     async def wait(self, timeout_s: float) -> None:
         """Wait until there may be more to read, or until the time has passed; what is read then, `read` says."""
-        if not self._ready and not self._is_ended:
+        if not self._ready and not self._is_ended and (self._finished is None or self._finished.is_idle):
             await self._entries.wait(timeout_s)
 
     async def _fill(self, wait_s: float) -> None:
         """Have the next records ready, unless none come in time or the log has ended."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
-        while not self._ready and not self._is_ended:
+        while not self._ready:
+            if self._finished is not None and not self._finished.is_idle:
+                for record, through in await self._finished.some():
+                    self._ready.append(record)
+                    self._throughs.append(through)
+                continue
+            if self._is_ended:
+                return
             if self._subscription is not None and self._subscription.lock is not None:
                 self._subscription.lock.check()
             entries = await self._entries.read()
@@ -208,13 +230,16 @@ class PlainLogReader:
             raise ForkedLogError(f"{at} does not continue the entry before: they come from different histories")
         try:
             records, ended = decode_entry(entry.payload)
+            if self._finished is not None:
+                self._finished.take(entry)
         except CorruptLogError as error:
             raise CorruptLogError(f"{at}: {error}") from error
         self._hash = entry.prefix_hash or entry_hash(entry.payload)
         self._revision = envelope.last_revision
         self._is_ended = self._is_ended or ended
         self._epoch = envelope.leader_epoch
-        self._ready.extend(record for record in records if self._start.takes(record))
+        if self._finished is None:
+            self._ready.extend(record for record in records if self._start.takes(record))
         if self._on_entry is not None:
             self._on_entry()
 
@@ -227,7 +252,7 @@ class PlainLogReader:
     async def __anext__(self) -> LogRecord:
         """Return the next record."""
         while not self._ready:
-            if self._is_ended:
+            if self.is_ended:
                 raise StopAsyncIteration
             try:
                 await self._fill(_WAIT_S if self._follow else 0.0)
@@ -239,7 +264,7 @@ class PlainLogReader:
             if not self._ready and not self._follow:
                 raise StopAsyncIteration
         record = self._ready.popleft()
-        self._position = record.position
+        self._position = record.position if self._finished is None else self._throughs.popleft()
         return record
 
     # ---- the subscription

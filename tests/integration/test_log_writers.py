@@ -7,10 +7,17 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
+from connectors.source.access import DriverAccess
+from connectors.source.inputs import read_input
+from connectors.source.logs_source import LogsSource
+from connectors.source.options import parse_options
+from connectors.source.plan import MicroBatchLimits
 from ledger.dev import DevCluster
 from rsm_spark.cli.log_requests import place_order
+from rsm_spark.core.plain_log import PlainRecord
 from rsm_spark.core.producers import RecordSource
 from rsm_spark.core.writer_marks import MarkedReply, MarkedStatus, MarkKind, WriterMark
 from rsm_spark.errors import NotLeaderError, RsmError
@@ -149,3 +156,67 @@ async def test_a_batch_of_a_partitioned_log_is_there_once_over_a_growth_and_anot
         await after.close()
         async with await logs.partitioned_reader(log, follow=False) as reader:
             assert sorted([(record.key, record.payload) async for record in reader]) == sorted(rows)
+
+
+async def _finished(logs: Logs, log: str, **more: Any) -> list[bytes]:
+    async with await logs.reader(log, follow=False, finished_batches=True, **more) as reader:
+        return [record.payload async for record in reader]
+
+
+async def test_readers_of_finished_batches_get_whole_ones_at_their_ends_over_ledgers_and_restarts(
+    cluster: DevCluster, unique_name: str
+) -> None:
+    log = unique_name
+    rows = [[b"%d.%d.%d" % (part, chunk, row) for row in range(30)] for part in (0, 1) for chunk in range(3)]
+    async with await Logs.connect(cluster.metadata_uri, settings=_ROLLING) as logs:
+        await logs.create(log)
+        async with await logs.open_writer(log, producers=True) as writer:
+            for number, some in enumerate(rows):
+                await writer.write_marked(_chunk(number // 3, number % 3), some, owner="o")
+                await writer.append(b"between %d" % number)
+            between = [b"between %d" % number for number in range(6)]
+            assert await _finished(logs, log) == between
+            given_up = WriterMark("other", MarkKind.CHUNK, "c", "r", 0)
+            await writer.write_marked(given_up, [b"never"], owner="o")
+            assert (await writer.write_marked(_end((0, 3), (1, 3)), owner="o")).status is MarkedStatus.APPLIED
+            end = writer.last_position - 1
+            await writer.append(b"behind")
+        whole = [row for some in rows for row in some]
+        assert (await logs.info(log)).ledgers > 1
+        assert await _finished(logs, log) == [*between, *whole, b"behind"]
+        assert await _finished(logs, log, start=end) == [*whole, b"behind"]
+        assert await _finished(logs, log, start=end + 1) == [b"behind"]
+        seen: list[bytes] = []
+        for taken in (4, 2 + 50, 180, 1):  # The second one ends inside the batch, which is handed out anew.
+            async with await logs.reader(log, subscription="s", follow=False, finished_batches=True) as reader:
+                some = [record.payload for record in await reader.read(taken)]
+                while len(some) < taken:
+                    some += [record.payload for record in await reader.read(taken - len(some))]
+                await reader.processed()
+                seen += some
+        assert seen == [*between, *whole[:50], *whole, b"behind"]
+        planned = await asyncio.to_thread(_planned_and_read, cluster.metadata_uri, log)
+        assert planned == [*between, *whole, b"behind"]
+
+
+def _planned_and_read(uri: str, log: str) -> list[bytes]:
+    """Read the log as Spark's driver plans it and its tasks read it, micro-batch by micro-batch."""
+    given = {"log": log, "metadataUri": uri, "startingOffsets": "earliest", "finishedBatches": "true"}
+    options = parse_options({**given, "minPartitions": "2"}, is_stream=True)
+    access = DriverAccess(options)
+    found: list[bytes] = []
+    try:
+        source = LogsSource(options, access)
+        at = source.bound(is_start=True)
+        while (end := source.following(at, MicroBatchLimits(offsets_max=40), None)) != at:
+            for batch in (batch for part in source.partitions(at, end) for batch in read_input(part)):
+                kinds, rows = batch.column("type").to_pylist(), batch.column("row").to_pylist()
+                found += [
+                    msgspec.msgpack.decode(row)[2]
+                    for kind, row in zip(kinds, rows, strict=True)
+                    if kind == PlainRecord.APPENDED
+                ]
+            at = end
+    finally:
+        access.close()
+    return found

@@ -54,6 +54,17 @@ class MarkedLogs(Protocol):
     def truth(self) -> BatchTruth: ...
 
 
+def rows_of_batch(make_row: MakeRow, writer: str, batch: int) -> dict[tuple[int, int], list[Row]]:
+    """Return the rows of a batch by part and chunk, the same at each run."""
+    draw = random.Random(f"{writer}.{batch}")
+    parts = {part: draw.randrange(1, 4) for part in range(draw.randrange(1, 4))}
+    return {
+        (part, chunk): [make_row(writer, batch, part, chunk, row) for row in range(draw.randrange(1, 3))]
+        for part, chunks in parts.items()
+        for chunk in range(chunks)
+    }
+
+
 class BatchRuns:
     """See the module.
 
@@ -86,13 +97,8 @@ class BatchRuns:
 
     async def _run_batch(self, writer: str, run: str, batch: int, rng: random.Random) -> bool:
         """Send the chunks of all parts, then the end; return whether that was acknowledged."""
-        draw = random.Random(f"{writer}.{batch}")  # The same rows at each run.
-        parts = {part: draw.randrange(1, 4) for part in range(draw.randrange(1, 4))}
-        rows = {
-            (part, chunk): [self._make_row(writer, batch, part, chunk, row) for row in range(draw.randrange(1, 3))]
-            for part, chunks in parts.items()
-            for chunk in range(chunks)
-        }
+        rows = rows_of_batch(self._make_row, writer, batch)
+        parts = {part: max(chunk for one, chunk in rows if one == part) + 1 for part, _ in rows}
 
         def mark(kind: MarkKind, part: int = 0, chunk: int = 0) -> WriterMark:
             named = tuple(parts.items()) if kind is MarkKind.END else ()

@@ -25,7 +25,8 @@ from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.testing.cluster import LOG
 from rsm_spark.testing.ledger_twin import TwinClient
 from rsm_spark.testing.ledger_world import LedgerWorld
-from tests.sim.batch_runs import BatchRuns
+from tests.sim.batch_runs import BatchRuns, rows_of_batch
+from tests.sim.finished_truth import FinishedRun, FinishedTruth
 from tests.sim.log_truth import LogTruth, ReaderRun
 
 _WRITERS = 3
@@ -44,6 +45,7 @@ class LogCluster:
         clients: Ledger clients of the running ones, by host name.
         replicas: What the nemesis asks for the phase of a take-over, by host name.
         truth: What they have said and seen.
+        finished: What readers of finished batches have seen.
         writers: Those that are open, by host name: producers call them.
         produced: Batches of producers that were acknowledged.
         batches: Writers of batches.
@@ -51,11 +53,14 @@ class LogCluster:
 
     """
 
-    def __init__(self, simulation: Simulation, world: LedgerWorld, settings: ReplicaSettings) -> None:
+    def __init__(
+        self, simulation: Simulation, world: LedgerWorld, settings: ReplicaSettings, *, finished_readers: int = 0
+    ) -> None:
         self.simulation = simulation
         self.world = world
         self.settings = settings
         self.truth = LogTruth()
+        self.finished = FinishedTruth(self.truth, batch_payloads)
         self.clients: dict[str, TwinClient] = {}
         self.replicas: dict[str, SimpleNamespace] = {}
         self.snapshots: dict[str, object] = {}
@@ -70,6 +75,7 @@ class LogCluster:
         writers = [simulation.host(f"writer-{i}", self._write) for i in range(_WRITERS)]
         readers = [simulation.host(f"reader-{i}", self._read) for i in range(_READERS)]
         readers += [simulation.host("subscriber-0", self._subscribe), simulation.host("subscriber-1", self._subscribe)]
+        readers += [simulation.host(f"finished-{i}", self._read_finished) for i in range(finished_readers)]
         producers = [simulation.host(f"producer-{i}", self._produce) for i in range(_PRODUCERS)]
         batchers = [simulation.host(f"batch-{i}", self.batches.write) for i in range(_BATCHERS)]
         self.hosts = writers + readers + producers + batchers
@@ -247,6 +253,19 @@ class LogCluster:
                 continue
             await self._hand_out(reader, rng, limit=rng.choice((5, 1000)))
 
+    async def _read_finished(self, host: SimHost) -> None:
+        """Read finished batches only, from places of any kind."""
+        rng = random.Random(self._rng.random())
+        logs = await self.connect(host)
+        while True:
+            await asyncio.sleep(rng.uniform(0.0, 1.0))
+            try:
+                start: int | Literal["begin"] = rng.choice([1, *self.truth.seen]) if rng.random() < 0.7 else "begin"
+                reader = await logs.reader(LOG, start, finished_batches=True)
+            except (LedgerError, RsmError):
+                continue
+            await self._hand_out(reader, rng, limit=rng.choice((5, 1000)), run=self.finished.run(reader.position + 1))
+
     async def _subscribe(self, host: SimHost) -> None:
         """Read under a name that hosts share; what was not processed must still be there."""
         rng = random.Random(self._rng.random())
@@ -261,14 +280,29 @@ class LogCluster:
                 continue
             await self._hand_out(reader, rng, limit=rng.choice((5, 50)), is_held=True)
 
-    async def _hand_out(self, reader: PlainLogReader, rng: random.Random, *, limit: int, is_held: bool = False) -> None:
-        run = ReaderRun(reader.position + 1)
-        self.truth.runs.append(run)
+    async def _hand_out(
+        self,
+        reader: PlainLogReader,
+        rng: random.Random,
+        *,
+        limit: int,
+        is_held: bool = False,
+        run: FinishedRun | None = None,
+    ) -> None:
+        """Read on; with `run`, finished batches only."""
+        as_it_is = ReaderRun(reader.position + 1)
+        if run is None:
+            self.truth.runs.append(as_it_is)
         try:
             for _ in range(limit):
                 for record in await reader.read(rng.choice((1, 10, 100)), wait_s=rng.uniform(0.0, 2.0)):
-                    self.truth.see(run, record)
-                if is_held and run.positions and rng.random() < 0.7:
+                    if run is None:
+                        self.truth.see(as_it_is, record)
+                    else:
+                        self.finished.see(run, record)
+                if run is not None:
+                    run.through = reader.position
+                if is_held and as_it_is.positions and rng.random() < 0.7:
                     await reader.processed()
         except (CorruptLogError, ForkedLogError) as error:
             self.truth.fail("no-gap", f"a reader meets what does not follow: {error}")
@@ -296,6 +330,11 @@ class _Shown:
 
 def _plain_row(writer: str, *at: int) -> tuple[bytes | None, bytes]:
     return None, " ".join([writer, *map(str, at)]).encode()
+
+
+def batch_payloads(writer: str, batch: int) -> list[bytes]:
+    """Return the rows of a batch."""
+    return [payload for some in rows_of_batch(_plain_row, writer, batch).values() for _, payload in some]
 
 
 async def final_records(cluster: LogCluster) -> tuple[list[object], int]:
@@ -326,4 +365,15 @@ async def final_records(cluster: LogCluster) -> tuple[list[object], int]:
     start = reader.position
     found = [record async for record in reader]
     await reader.close()
+    finished = await logs.reader(LOG, finished_batches=True)
+    run = cluster.finished.run(finished.position + 1)
+    try:
+        async for record in finished:
+            cluster.finished.see(run, record)
+        run.is_whole = True
+    except MissingLogError as error:
+        if start == 0:
+            cluster.truth.fail("finished-whole", f"nothing was trimmed: {error}")
+    await finished.close()
+    cluster.finished.judge(found, start)
     return list(found), start

@@ -59,6 +59,9 @@ def draw_settings(rng: random.Random) -> ReplicaSettings:
 class LogScenario:
     """One seed's world. Scenarios of other logs have other clusters, and judge another end."""
 
+    finished_readers = 0
+    """Readers of finished batches among all others."""
+
     def __init__(self, seed: int, trouble_s: float, faults: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         self.simulation = Simulation(seed)
         self.rng = self.simulation.random("test")
@@ -76,7 +79,7 @@ class LogScenario:
         self.nemesis.on_event = lambda name, host: self.tell(f"FAULT {name} {host}")
 
     def make_cluster(self, settings: ReplicaSettings) -> Any:
-        return LogCluster(self.simulation, self.world, settings)
+        return LogCluster(self.simulation, self.world, settings, finished_readers=self.finished_readers)
 
     async def final(self) -> tuple[Any, Any]:
         """Return all that the log holds in the end, and where it begins."""
@@ -84,7 +87,8 @@ class LogScenario:
 
     def own_counts(self) -> dict[str, int]:
         truth = self.cluster.truth
-        return {"seen": len(truth.seen), "produced": self.cluster.produced, "batched": self.cluster.batches.batched}
+        batches = {"batched": self.cluster.batches.batched, "finished": self.cluster.finished.batch_count}
+        return {"seen": len(truth.seen), "produced": self.cluster.produced, **batches}
 
     def tell(self, what: str) -> None:
         self.story.append(f"{self.simulation.loop.time():8.3f} {what}")
@@ -116,12 +120,19 @@ class LogScenario:
         )
 
 
+class FinishedScenario(LogScenario):
+    """Some read finished batches only."""
+
+    finished_readers = 2
+
+
 def run_log_seed(
     seed: int,
     trouble_s: float = TROUBLE_S,
     *,
     faults: Mapping[str, Any] = AS_DRAWN,
     settings: Mapping[str, Any] = AS_DRAWN,
+    has_finished: bool = False,
 ) -> LogOutcome:
     """Run one seed.
 
@@ -130,9 +141,11 @@ def run_log_seed(
         trouble_s: How long anything fails.
         faults: Attributes of `ReplicaFaults` that are not as the seed draws them.
         settings: Attributes of `ReplicaSettings`, likewise.
+        has_finished: Some read finished batches only.
 
     """
-    return played(LogScenario(seed, trouble_s, faults, settings), LogOutcome(seed))
+    kind = FinishedScenario if has_finished else LogScenario
+    return played(kind(seed, trouble_s, faults, settings), LogOutcome(seed))
 
 
 def played(scenario: LogScenario, outcome: Outcome) -> Outcome:

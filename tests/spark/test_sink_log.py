@@ -152,3 +152,43 @@ def test_a_stream_goes_on_though_its_gateway_is_killed_and_another_checkpoint_is
     with pytest.raises(Exception) as refused:  # noqa: PT011 - Spark's
         other.awaitTermination(300)
     assert f"takeOver={query.id}" in spoken_error(refused.value)
+
+
+def test_readers_of_finished_batches_see_each_whole_over_restarts_and_never_one_without_an_end(
+    spark: SparkSession, cluster: DevCluster, options: dict[str, str], tmp_path: Path
+) -> None:
+    source = {"log": LOG, "metadataUri": cluster.metadata_uri, "rows": "table", "finishedBatches": "true"}
+    mine = "split(string(payload), '/')[0] prefix"
+
+    def counts() -> dict[str, int]:
+        """Read on from the checkpoint, in small micro-batches; return how many rows of each batch came so far."""
+        stream = spark.readStream.format("ledger").options(
+            **source, startingOffsets="earliest", maxBytesPerTrigger="1m"
+        )
+        query = (
+            stream.load().selectExpr(mine, "payload").where("startswith(prefix, 'whole')")
+            .writeStream.format("parquet").option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "read")).trigger(availableNow=True).start()
+        )  # fmt: skip
+        assert query.awaitTermination(300)
+        rows = spark.read.parquet(str(tmp_path / "out")).groupBy("prefix").count().collect()
+        return {row.prefix: row["count"] for row in rows}
+
+    bad = spark.range(25_000).selectExpr(
+        "if(id = 24999, cast(null as binary), encode(concat('whole-0/', id), 'UTF-8')) payload"
+    )
+    assert "it is null" in _error(bad.coalesce(1), options, writer="whole", batch="0")
+    _write(_rows(spark, "whole-small", 100), options)
+    begun = _log(spark, cluster, "whole-0").count()
+    assert 0 < begun < 25_000
+    assert counts() == {"whole-small": 100}
+    good = spark.range(25_000).selectExpr("encode(concat('whole-0/', id), 'UTF-8') payload").coalesce(1)
+    _write(good, options, writer="whole", batch="0")
+    _write(_rows(spark, "whole-passing", 12_000), options)
+    assert "it is null" in _error(bad.coalesce(1), options)  # Given up, and its rows stay in the log.
+    assert _log(spark, cluster, "whole-0").count() > 25_000
+    wanted = {"whole-small": 100, "whole-0": 25_000, "whole-passing": 12_000}
+    assert counts() == wanted
+    batch = spark.read.format("ledger").options(**source).load().selectExpr(mine, "payload", "_revision")
+    found = batch.where("prefix = 'whole-0'")
+    assert found.count() == found.select("payload").distinct().count() == 25_000

@@ -10,7 +10,7 @@ import msgspec
 
 from rsm_spark.core.append_queue import AppendComposer, AppendQueue, PendingRecords
 from rsm_spark.core.envelope import body_of
-from rsm_spark.core.finished_batches import BackSearch, BatchRecall, BatchWatch, open_batches
+from rsm_spark.core.finished_batches import BackwardScan, BatchWatch, EndedBatch, open_batches
 from rsm_spark.core.plain_log import PlainRecord, WrittenEnd, appended_records, ledger_records, resumed_record
 from rsm_spark.core.producers import ProducerTable, RecordSource
 from rsm_spark.core.records import Record, decode_records, pack
@@ -240,17 +240,17 @@ def shown_of(log: BatchedLog, first: int, end: int) -> list[tuple[int, bytes]]:
     for number in range(first, end):
         entry = log.entries[number]
         for one in watch.take(entry.ledger_id, entry.entry_id, *asked(entry)):
-            if isinstance(one, BatchRecall):
+            if isinstance(one, EndedBatch):
                 found += [(number, payload) for payload in _recalled(log, number, one)]
             else:
                 found += [(number, payload) for payload in _payloads(entry, *one)]
     return found
 
 
-def _recalled(log: BatchedLog, number: int, recall: BatchRecall) -> list[bytes]:
+def _recalled(log: BatchedLog, number: int, recall: EndedBatch) -> list[bytes]:
     places = recall.places
     if places is None:
-        search = BackSearch(recall)
+        search = BackwardScan(recall)
         before: int | None = recall.record
         while number >= 0 and not search.is_over:
             entry = log.entries[number]

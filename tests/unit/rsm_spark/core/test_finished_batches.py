@@ -11,10 +11,10 @@ import pytest
 
 from rsm_spark.core import finished_batches
 from rsm_spark.core.finished_batches import (
-    BackSearch,
+    BackwardScan,
     BatchKey,
-    BatchRecall,
     BatchWatch,
+    EndedBatch,
     EntryPiece,
     PieceKind,
     entry_pieces,
@@ -87,15 +87,15 @@ def _what_was_seen_is_all(patch: pytest.MonkeyPatch) -> None:
 
     def planted(self: BatchWatch, *args: Any) -> Any:
         for one in true(self, *args):
-            yield one._replace(places=one.places or ()) if isinstance(one, BatchRecall) else one
+            yield one._replace(places=one.places or ()) if isinstance(one, EndedBatch) else one
 
     patch.setattr(BatchWatch, "take", planted)
 
 
 def _rows_of_any_writer(patch: pytest.MonkeyPatch) -> None:
-    true = BackSearch.take
+    true = BackwardScan.take
 
-    def planted(self: BackSearch, ledger_id: int, entry_id: int, *asked_for: Any) -> None:
+    def planted(self: BackwardScan, ledger_id: int, entry_id: int, *asked_for: Any) -> None:
         own = self._recall.batch
         pieces = [
             one._replace(batch=own) if one.kind is PieceKind.ROWS else one for one in entry_pieces(*asked_for[:2])
@@ -104,7 +104,7 @@ def _rows_of_any_writer(patch: pytest.MonkeyPatch) -> None:
             inner.setattr(finished_batches, "entry_pieces", lambda *_: pieces)
             true(self, ledger_id, entry_id, *asked_for)
 
-    patch.setattr(BackSearch, "take", planted)
+    patch.setattr(BackwardScan, "take", planted)
 
 
 def _all_that_follows_is_the_chunk(patch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def test_the_head_of_a_ledger_tells_which_batches_are_open_and_how_far() -> None
             told = open_before(entry)
             assert (told is None) == (PlainRecord.PRODUCERS_NOTED not in asked(entry)[0])
             for batch, row_count in (told or {}).items():
-                search = BackSearch(BatchRecall(batch, row_count, 0, None))
+                search = BackwardScan(EndedBatch(batch, row_count, 0, None))
                 for before in reversed(log.entries[:number]):
                     search.take(before.ledger_id, before.entry_id, *asked(before))
                 assert search.places is not None
