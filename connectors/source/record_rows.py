@@ -6,14 +6,10 @@ and checked: each entry whole, its digest, its envelope, and its link to the ent
 """
 
 # Longer than 400 lines: a batch is filled by the block and by the entry, to the same columns.
-# Longer than 400 lines: columns are built by one class, and what feeds it is of no use without it.
-
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
-from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -96,6 +92,8 @@ class _Run(NamedTuple):
     keys: Sequence[bytes | None]
     rows: Sequence[bytes | None]
     fields: Sequence[bytes | None]
+
+
 class EntrySlice(NamedTuple):
     """Records of an entry that become rows now.
 
@@ -148,7 +146,7 @@ def record_batches(
     needs_body = bool(slices_of or _BODY_COLUMNS & {column.name for column in columns})
     for block in blocks:
         heads = link.follow(block)
-        plain = _plain_records(block, heads, span) if needs_body else None
+        plain = _plain_records(block, heads, span) if needs_body and slices_of is None else None
         if plain is not None:
             if building.row_count + len(plain) > BATCH_ROWS_MAX:
                 yield DescribedBatch(building.batch(), description)
@@ -158,8 +156,6 @@ def record_batches(
                     yield DescribedBatch(building.batch(), description)
                     building = _Builder(columns, span, description, link, keeps_bad=keeps_bad)
                 continue
-        for entry in _entries(block, heads, span.bounds):
-            records = _body(entry, link, keeps_bad=keeps_bad) if needs_body and entry.error is None else None
         for entry in read_entries(block, heads, span.bounds):
             records = entry_records(entry, link, keeps_bad=keeps_bad) if needs_body and entry.error is None else None
             if isinstance(records, str):
@@ -208,8 +204,6 @@ def _plain_records(block: EntryBlock, heads: BlockHeads, span: RecordSlice) -> l
     return records if is_told and KernelRecord.MACHINE_DESCRIBED not in map(_TYPE, records) else None
 
 
-def _entries(block: EntryBlock, heads: BlockHeads, bounds: EntryBounds | None) -> Iterator[_Entry]:
-def read_entries(block: EntryBlock, heads: BlockHeads, bounds: EntryBounds | None) -> Iterator[ReadEntry]:
 def read_entries(block: EntryBlock, heads: BlockHeads, bounds: EntryBounds | None) -> Iterator[DecodedEntry]:
     """Yield the entries of a block that are asked for."""
     ids = range(block.first_entry_id, block.first_entry_id + len(block))
@@ -288,9 +282,6 @@ class _Builder:
         self._epochs: list[int] = []
         self._logged_ms: list[int] = []
         self._first: list[int] = []  # revision of the first record that is kept; 0 = it has no envelope
-        self._entries: list[ReadEntry] = []
-        self._entries: list[DecodedEntry] = []
-        self._first: list[int] = []  # revision of the first record that is kept
         self._hashes: list[bytes | None] = []  # of the last one's entry, if it is the entry's last
         # One element a run of records of one type.
         self._runs: list[tuple[int, RecordPlan, int]] = []
@@ -321,6 +312,15 @@ class _Builder:
         if records is not None:
             self._add_records(records if kept == count else records[skipped:end], is_uniform=len(set(kinds)) == 1)
 
+    def add_slice(self, part: EntrySlice) -> None:
+        """Add some records of an entry, wherever it lies."""
+        entry, count = part.entry, part.end - part.first
+        is_whole = part.end == entry.record_count
+        self._add_entry(entry, entry.first_revision + part.first, count, entry.hash if is_whole else None)
+        # Of its bytes only some become rows: an entry may be cut into many slices.
+        self.size -= len(entry.payload) - len(entry.payload) * count // entry.record_count
+        self._add_records(part.records[part.first : part.end], is_uniform=False)
+
     def add_block(self, block: EntryBlock, heads: BlockHeads, records: list[RawRecord]) -> bool:
         """Add whole entries with all their records; return whether that could be: else nothing was added."""
         try:
@@ -340,16 +340,6 @@ class _Builder:
         for run in runs:
             self._keep(run)
         return True
-
-    def _add_entry(self, entry: _Entry, first: int, count: int, after: bytes | None) -> None:
-    def add_slice(self, part: EntrySlice) -> None:
-        """Add some records of an entry, wherever it lies."""
-        entry, count = part.entry, part.end - part.first
-        is_whole = part.end == entry.record_count
-        self._add_entry(entry, entry.first_revision + part.first, count, entry.hash if is_whole else None)
-        # Of its bytes only some become rows: an entry may be cut into many slices.
-        self.size -= len(entry.payload) - len(entry.payload) * count // entry.record_count
-        self._add_records(part.records[part.first : part.end], is_uniform=False)
 
     def _add_entry(self, entry: DecodedEntry, first: int, count: int, after: bytes | None) -> None:
         self._counts.append(count)
