@@ -87,6 +87,7 @@ class ConsoleRoute:
         handler: Answers with a struct or a reply; None = it has answered by itself, as a stream.
         right: That a caller needs; None = everybody may.
         query: Struct of the query string.
+        is_audited: Each use is a line of the audit.
 
     Attributes:
         method: "GET".
@@ -102,9 +103,12 @@ class ConsoleRoute:
         handler: Callable[[ConsoleCall], Awaitable[HttpReply | msgspec.Struct | None]],
         right: Right | None,
         query: type[msgspec.Struct] = WholeQuery,
+        *,
+        is_audited: bool = False,
     ) -> None:
         self.path = path
         self.handler = handler
         self.right = right
         self.query = query
+        self.is_audited = is_audited
         self.counts: dict[int, int] = {}

@@ -25,7 +25,11 @@ class ConsoleOptions(ProcessOptions, frozen=True, kw_only=True):
     console: ConsoleSettings = ConsoleSettings()
     rsm_root: Annotated[str, Option("Root of the logs in ZooKeeper.")] = DEFAULT_RSM_ROOT
     audit_file: Annotated[
-        str | None, Option("File to which is appended who was refused, one JSON object a line.", metavar="FILE")
+        str | None,
+        Option(
+            "File to which is appended who looked into which log, or was refused: JSON lines.",
+            metavar="FILE",
+        ),
     ] = None
     logs: LoggingOptions = LoggingOptions()
 

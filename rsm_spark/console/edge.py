@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ledger.audit_lines import Refusals
+from ledger.audit_lines import tell
 from ledger.errors import LedgerError
 from ledger.http.asgi import Receive, Scope, Send
 from ledger.http.connection_slots import ConnectionSlots
@@ -73,10 +73,13 @@ class ConsoleEdge:
         except Exception as error:  # noqa: BLE001 - the outermost place where an error can become an answer
             problem = _known(error) or self._unexpected(error, scope)
             if route is not None and problem.status in (401, 403):
-                self._refuse(self.state.refusals, call, route, problem)
+                said = _line(call, route, f"refused ({problem.reason})")
+                self.state.refusals.add(said, self.state.clock_s(), reason=problem.reason)
             reply = problem.reply()
         if route is not None:
             status = 200 if reply is None else reply.status
+            if route.is_audited and status not in (401, 403):
+                tell(_line(call, route, str(status)))
             route.counts[status] = route.counts.get(status, 0) + 1
         if reply is not None:
             await send_reply(reply, scope, send)
@@ -104,27 +107,24 @@ class ConsoleEdge:
         answer = await route.handler(call)
         return json_reply(answer) if isinstance(answer, msgspec.Struct) else answer
 
-    def _refuse(self, refusals: Refusals, call: ConsoleCall, route: ConsoleRoute, problem: HttpProblem) -> None:
-        peer = call.scope.get("client")
-        refusals.add(
-            {
-                "principal": call.caller.name,
-                "role": call.caller.role.value,
-                "source": "" if peer is None else f"{peer[0]}:{peer[1]}",
-                "action": f"GET {route.path}",
-                "target": "console",
-                "outcome": f"refused ({problem.reason})",
-            },
-            self.state.clock_s(),
-            reason=problem.reason,
-        )
-
     def _unexpected(self, error: Exception, scope: Scope) -> HttpProblem:
         self.state.unexpected += 1
         number = os.urandom(6).hex()
         _LOGGER.error("error %s: %s", number, scope["raw_path"].decode("latin-1"), exc_info=error)
         said = f"an error of the console's own; its log tells more of error {number}"
         return HttpProblem(500, "unexpected", said, error=number)
+
+
+def _line(call: ConsoleCall, route: ConsoleRoute, outcome: str) -> dict[str, object]:
+    peer = call.scope.get("client")
+    return {
+        "principal": call.caller.name,
+        "role": call.caller.role.value,
+        "source": "" if peer is None else f"{peer[0]}:{peer[1]}",
+        "action": f"GET {route.path}",
+        "target": f"log {call.values[0]}" if call.values else "console",
+        "outcome": outcome,
+    }
 
 
 def _known(error: Exception) -> HttpProblem | None:

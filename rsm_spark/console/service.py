@@ -13,6 +13,7 @@ from ledger.http.api_settings import ApiSettings
 from ledger.http.origins import HostCheck
 from ledger.http.tokens import Tokens
 from rsm_spark.console.api import ConsoleRequests
+from rsm_spark.console.browsing import DataRequests
 from rsm_spark.console.calls import ConsoleState
 from rsm_spark.console.cluster_look import ClusterLook
 from rsm_spark.console.edge import ConsoleEdge
@@ -47,13 +48,14 @@ class ClusterConsole:
         self.watcher = ClusterWatcher(self._look, settings, file)
         self._look.on_change = self.watcher.wake
         self._api = ConsoleRequests(client, rsm_root)
+        self._browser = DataRequests(client, rsm_root)
         self._pages = ConsolePages(client)
         self._server = ApiServer(settings.http, self._edge, ports=1)
         self.url = self._pages.url = self._server.url
         self._watching: asyncio.Task[None] | None = None
 
     def _edge(self, bounded: ApiSettings, hosts: HostCheck, tokens: Tokens | None) -> ConsoleEdge:
-        routes = [*self._api.routes(), *self._pages.own_routes()]
+        routes = [*self._api.routes(), *self._browser.routes(), *self._pages.own_routes()]
         self._pages.routes = routes
         return ConsoleEdge(ConsoleState(self.watcher, self._settings, bounded, tokens), routes, hosts)
 

@@ -19,6 +19,7 @@ from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.consumers import LogConsumers
 from rsm_spark.logs.namespace import Logs
 from rsm_spark.map.client.blocking import BlockingMapClient
+from rsm_spark.sql.client.blocking import BlockingSqlClient
 from tests.e2e.pages import CHROMIUM, TIMEOUT_MS, WatchedPage, chromium
 from tests.integration.broker_processes import brokers
 from tests.integration.consoles import ConsoleProcess, console
@@ -36,7 +37,15 @@ EVIL = '<img src=x onerror="window.ran = true">'
 def shown(cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
     """A console of a cluster with a map of two replicas, a plain log, and a follower that has read nothing."""
     folder = tmp_path_factory.mktemp("console")
-    with stores(cluster.metadata_uri, "orders", folder) as replicas:
+    with (
+        stores(cluster.metadata_uri, "orders", folder) as replicas,
+        stores(cluster.metadata_uri, "shop", folder / "shop") as tables,
+    ):
+        (folder / "shop").mkdir()
+        tables.start("t", command=("rsm_spark", "sql", "serve"))
+        with BlockingSqlClient.connect("shop", cluster.metadata_uri) as sql:
+            sql.execute("CREATE TABLE item (name TEXT, stock INTEGER)")
+            sql.execute("INSERT INTO item VALUES (?, 3)", (EVIL,))
         replicas.start("a")
         replicas.start("b")
         with BlockingMapClient.connect("orders", cluster.metadata_uri) as client:
@@ -86,7 +95,7 @@ def _tile(page: Page, title: str) -> str:
 def test_the_overview_tells_how_the_cluster_is(page: WatchedPage) -> None:
     opened = page.open("overview")
     expect(opened.locator(".tile").filter(has_text="Bookies that serve")).to_contain_text("3 of 3")
-    expect(opened.locator(".tile").filter(has_text="Logs with a leader")).to_contain_text("2 of 2")
+    expect(opened.locator(".tile").filter(has_text="Logs with a leader")).to_contain_text("3 of 3")
     assert _tile(opened, "Ledgers that lack copies") == "0"
     machines = opened.get_by_role("table", name="Machines")
     expect(machines).to_contain_text("127.0.0.1")
@@ -161,17 +170,41 @@ def test_tasks_that_nobody_serves_are_shouted_about_until_a_worker_comes(
     page.check()
 
 
+def test_what_a_log_holds_is_looked_into_and_nothing_is_changed(page: WatchedPage) -> None:
+    opened = page.open("browse/orders")
+    table = opened.get_by_role("table", name="Records")
+    expect(table).to_contain_text("key-0")
+    expect(table).to_contain_text("leader_started")
+    opened.get_by_label("From revision").fill("5")
+    opened.get_by_role("button", name="Show", exact=True).click()
+    expect(table).not_to_contain_text("leader_started")
+    opened.get_by_role("button", name="Keys").click()
+    keys = opened.get_by_role("table", name="Keys")
+    expect(keys.locator("tbody tr")).to_have_count(5)
+    opened.get_by_label("Beginning of the keys").fill("key-3")
+    opened.keyboard.press("Enter")
+    expect(keys.locator("tbody tr")).to_have_count(1)
+    opened.get_by_label("Log", exact=True).select_option("shop")
+    opened.get_by_role("button", name="SQL").click()
+    result = opened.get_by_role("table", name="Result")
+    expect(result).to_contain_text("CREATE TABLE item")
+    statement = opened.get_by_label("Statement")
+    for sql in ("DELETE FROM item", "UPDATE item SET stock = 0 RETURNING name", "no statement"):
+        statement.fill(sql)
+        opened.get_by_role("button", name="Run", exact=True).click()
+        expect(opened.get_by_role("main").get_by_role("alert")).to_be_visible()
+        statement.fill("SELECT name, stock FROM item")
+        opened.get_by_role("button", name="Run", exact=True).click()
+        expect(result).to_contain_text(EVIL)
+        expect(result.get_by_role("cell", name="3", exact=True)).to_be_visible()
+        expect(opened.get_by_role("main").get_by_role("alert")).to_be_hidden()
+    page.check(is_network_expected=True)
+
+
 def test_the_keyboard_is_enough(page: WatchedPage) -> None:
     opened = page.open("overview")
-    for key, view in (
-        ("2", "bookies"),
-        ("3", "copies"),
-        ("4", "logs"),
-        ("5", "tasks"),
-        ("6", "followers"),
-        ("7", "findings"),
-    ):
-        opened.keyboard.press(key)
+    for place, view in enumerate(("bookies", "copies", "logs", "tasks", "followers", "browse", "findings"), 2):
+        opened.keyboard.press(str(place))
         expect(opened).to_have_url(re.compile(f"#/{view}$"))
         expect(opened.locator(".is-loading")).to_have_count(0)
     opened.keyboard.press("4")
@@ -196,10 +229,21 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, shown: ConsoleProces
     opened = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
     opened.set_default_timeout(TIMEOUT_MS)
     page = WatchedPage(opened, shown.url)
-    for view in ("overview", "bookies", "copies", "logs", "logs/orders", "tasks", "followers", "findings"):
+    for view in (
+        "overview",
+        "bookies",
+        "copies",
+        "logs",
+        "logs/orders",
+        "tasks",
+        "followers",
+        "browse/orders",
+        "browse/shop/sql",
+        "findings",
+    ):
         page.open(view)
         expect(opened.locator(".is-loading")).to_have_count(0)
-        if "/" in view:
+        if view == "logs/orders":
             expect(opened.locator("aside")).to_contain_text("Who led it")
         assert opened.evaluate("document.documentElement.scrollWidth") <= width, view
     page.check()
@@ -211,7 +255,7 @@ def test_what_a_screen_reader_is_told(page: WatchedPage) -> None:
     expect(opened.locator(".is-loading")).to_have_count(0)
     chart = opened.get_by_role("img", name=re.compile(r"^Bookies, over the last day\. serve: now 3"))
     expect(chart).to_be_visible()
-    for view in ("overview", "bookies", "copies", "logs/orders", "tasks", "followers", "findings"):
+    for view in ("overview", "bookies", "copies", "logs/orders", "tasks", "followers", "browse/orders", "findings"):
         opened = page.open(view)
         expect(opened.locator(".is-loading")).to_have_count(0)
         unnamed = opened.evaluate(

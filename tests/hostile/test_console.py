@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,7 +27,8 @@ _ROLES = {
     "till": 'role = "client"\naccess = "write"\nledgers = "write"',
     "acme": 'role = "auditor"\ntenant = "acme"',
 }
-_PATHS = ("/api/v1/view", "/api/v1/history", "/api/v1/logs/orders", "/api/v1/events", "/metrics")
+_INTO = tuple(f"/api/v1/logs/orders/{part}" for part in ("records", "map", "sql?sql=SELECT%201"))
+_PATHS = ("/api/v1/view", "/api/v1/history", "/api/v1/logs/orders", "/api/v1/events", "/metrics", *_INTO)
 _CALLS = 40
 
 
@@ -69,7 +71,12 @@ async def test_what_is_no_question_is_refused_in_words_and_changes_nothing(clust
                 ("GET", "/api/v1/history?since_ms=-1", 400), ("GET", "/api/v1/history?since_ms=x", 400),
                 ("GET", "/api/v1/events?since=1&since=2", 400), ("GET", "/api/v1/view?x=1", 400),
                 ("HEAD", "/api/v1/events", 405), ("GET", "/static/../settings.py", 404),
-                ("GET", "/static/%2e%2e/x", 404),
+                ("GET", "/static/%2e%2e/x", 404), ("GET", "/api/v1/logs/no-such-log/records", 404),
+                ("GET", "/api/v1/logs/x/records?limit=1000", 400),
+                ("GET", "/api/v1/logs/x/records?from_revision=-1", 400),
+                ("GET", "/api/v1/logs/x/map?prefix=0xzz", 400), ("GET", "/api/v1/logs/x/sql", 400),
+                ("GET", f"/api/v1/logs/x/sql?sql={'x' * 5_000}", 400), ("GET", "/api/v1/logs/..%2F../records", 404),
+                ("GET", "/api/v1/logs/.%00/map", 400),
             ):  # fmt: skip
                 answer = await eve.request(method, path)
                 assert answer.status_code == status, (method, path, answer.text)
@@ -135,6 +142,23 @@ async def test_an_operator_goes_on_looking_beside_streams_that_nobody_reads(
                         if line.startswith("event: "):
                             break
             attacked.assert_goes_on_like(quiet)
+
+
+async def test_a_caller_looks_into_few_logs_at_once_and_each_look_is_told_under_its_name(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
+    with _guarded(cluster, tmp_path) as one:
+        async with asking(one.url, SECRETS["eve"]) as eve, asking(one.url, SECRETS["root"]) as root:
+            # There is no such log, so that nobody leads it: the client looks for a leader until its time is over.
+            path = "/api/v1/logs/nobodys/map"
+            held = [asyncio.create_task(eve.get(path)) for _ in range(8)]
+            answers = [(await task).status_code for task in held]
+            assert answers.count(429) == 6, answers
+            assert (await root.get("/api/v1/logs/no-such-log/records")).status_code == 404
+        lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+        told = {(line["principal"], line["action"], line["target"], line["outcome"]) for line in lines}
+        assert ("root", "GET /api/v1/logs/{log}/records", "log no-such-log", "404") in told
+        assert ("eve", "GET /api/v1/logs/{log}/map", "log nobodys", "429") in told
 
 
 async def test_a_token_that_is_taken_back_ends_its_stream(cluster: DevCluster, tmp_path: Path) -> None:

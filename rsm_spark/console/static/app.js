@@ -2,6 +2,7 @@
 
 import { bookiesView } from "./bookies.js";
 import { brokersView } from "./brokers.js";
+import { browseView } from "./browse.js";
 import { ClusterEvents, readView } from "./cluster.js";
 import { copiesView } from "./copies.js";
 import { setText } from "./dom.js";
@@ -33,6 +34,7 @@ startPage({
     ["logs", "Logs", logsView],
     ["tasks", "Tasks", brokersView],
     ["followers", "Followers", followersView],
+    ["browse", "Data", browseView],
     ["findings", "Findings", findingsView],
   ],
   Stream: ClusterEvents,

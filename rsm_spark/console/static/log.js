@@ -1,6 +1,6 @@
 // One log in detail: replicas, followers, what stays and why, who led it and why that ended, its ledgers.
 
-import { bytes } from "./cluster.js";
+import { address, bytes } from "./cluster.js";
 import { el, icon, setText } from "./dom.js";
 import { ago, clock, count, orDash, span } from "./format.js";
 import { perSecond, timeline } from "./timeline.js";
@@ -49,6 +49,7 @@ export function logPanel(app, close) {
       ...log.alarms.map((alarm) => el("p", { class: "banner is-error" }, alarm)),
       ...(log.problem ? [el("p", { class: "banner is-error" }, log.problem)] : []),
       facts(log),
+      el("p", {}, el("a", { href: address(`browse/${log.log}`) }, "Look into its records")),
       section("Replicas", log.is_plain ? [el("p", { class: "quiet" }, "A plain log has none: programs write and read it.")] : log.replicas.map(replica)),
       section("Followers", log.consumers.length ? log.consumers.map(consumer) : [el("p", { class: "quiet" }, "No consumer holds this log.")]),
       section("What stays, and why", stays(log)),
