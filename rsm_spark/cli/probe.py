@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -32,6 +33,13 @@ def probe(
         Path | None,
         typer.Option("--token-file", envvar="RSM_PROBE_TOKEN_FILE", help="Its first word is sent as token."),
     ] = None,
+    cert: Annotated[
+        Path | None,
+        typer.Option(
+            "--cert", envvar="RSM_PROBE_CERT", help="Certificate (PEM) to show where one is asked for, as bookies may."
+        ),
+    ] = None,
+    key: Annotated[Path | None, typer.Option("--key", envvar="RSM_PROBE_KEY", help="Its private key (PEM).")] = None,
     timeout_s: Annotated[float, typer.Option("--timeout", min=0.1, metavar="S", help="How long to wait.")] = 4.0,
     json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
@@ -47,7 +55,7 @@ def probe(
     """
     headers = {} if token_file is None else {"Authorization": f"Bearer {_token_of(token_file)}"}
     try:
-        status, words = _asked(url, ca, headers, timeout_s)
+        status, words = _asked(url, lambda: _context(ca, cert, key), headers, timeout_s)
     except (OSError, http.client.HTTPException) as error:
         status, words = 0, f"no answer: {str(error) or type(error).__name__}"
     if json:
@@ -57,7 +65,9 @@ def probe(
     raise typer.Exit(0 if status == http.client.OK else ExitCode.UNAVAILABLE)
 
 
-def _asked(url: str, ca: Path | None, headers: dict[str, str], timeout_s: float) -> tuple[int, str]:
+def _asked(
+    url: str, context: Callable[[], ssl.SSLContext], headers: dict[str, str], timeout_s: float
+) -> tuple[int, str]:
     parts = urlsplit(url)
     try:
         host, port = parts.hostname, parts.port
@@ -67,7 +77,7 @@ def _asked(url: str, ca: Path | None, headers: dict[str, str], timeout_s: float)
         raise UsageError(f"{url!r}: expected http://HOST:PORT/PATH or https://HOST:PORT/PATH")
     connection: http.client.HTTPConnection
     if parts.scheme == _HTTPS:
-        connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=_context(ca))
+        connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context())
     else:
         connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
@@ -81,11 +91,17 @@ def _asked(url: str, ca: Path | None, headers: dict[str, str], timeout_s: float)
     return answer.status, (lines[0] if lines else "")[:_SHOWN_LETTERS_MAX]
 
 
-def _context(ca: Path | None) -> ssl.SSLContext:
+def _context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=None if ca is None else str(ca))
+        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
     except OSError as error:
         raise UsageError(f"--ca {ca}: no certificates can be read from it: {error}") from error
+    if cert is not None:
+        try:
+            context.load_cert_chain(cert, key)
+        except OSError as error:
+            raise UsageError(f"--cert {cert}, --key {key}: they cannot be used: {error}") from error
+    return context
 
 
 def _token_of(path: Path) -> str:

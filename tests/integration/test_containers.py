@@ -1,7 +1,8 @@
-"""The image, run by runc as the compose file says: it starts, serves, loses a container, and ends."""
+"""The image, run by runc as the compose file and the chart say: it starts, serves, loses a container, and ends."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import yaml
 
 from tests.integration.containers import USER, ContainerImage, Containers, ContainerSpec, needs_containers
 from tests.integration.machines import Machines
+from tests.integration.pods import Pods, rendered
 
 _ROOT = Path(__file__).resolve().parents[2]
 _COMPOSE = _ROOT / "containers" / "compose.yaml"
@@ -101,3 +103,39 @@ def _is_shut_in(containers: Containers, name: str) -> None:
     done = containers.execute(name, "python3", "-c", script)
     assert done.stdout.strip() == f"{USER} {['0' * 16] * 5}"
     assert "Read-only file system: '/opt/rsm-spark/there'" in done.stderr
+
+
+def test_pods_of_the_chart_serve_and_lose_one_of_each_kind(image: ContainerImage, tmp_path: Path) -> None:
+    _rsm("init-release", "rsm", "--namespace", "logs", "-o", str(tmp_path / "release"))
+    secrets = json.loads((tmp_path / "release" / "secrets.json").read_text())
+    documents = rendered("rsm", "--namespace", "logs", "--set", "gateway.replicas=1,broker.replicas=1")
+    pods = Pods(documents, secrets["items"], tmp_path)
+    with (
+        Machines(tmp_path, [*pods.names, "operator", "test"]) as machines,
+        Containers(machines, image, pods.hosts()) as containers,
+    ):
+        for name in pods.names:
+            containers.start(pods.spec(name))
+        for name in pods.names:
+            containers.wait_for(name, *pods.ready(name))
+        lives = [containers.execute(name, *alive) for name in pods.names if (alive := pods.alive(name))]
+        assert {said.returncode for said in lives} == {0}
+        tested = containers.run(pods.test_spec("test"))
+        assert tested.returncode == 0, tested.stdout + tested.stderr
+        containers.start(pods.operator_spec("operator"))
+        for name in ("rsm-zookeeper-1", "rsm-bookie-2", "rsm-store-1"):
+            containers.kill(name)
+        for number in range(3):
+            put = containers.execute("operator", "rsm", "map", "put", "--log", "map", "key", str(number))
+            assert put.returncode == 0, put.stderr
+        for name in ("rsm-zookeeper-1", "rsm-bookie-2", "rsm-store-1"):
+            containers.start(pods.spec(name))
+            containers.wait_for(name, *pods.ready(name))
+        got = containers.execute("operator", "rsm", "map", "get", "--log", "map", "key")
+        assert (got.returncode, "2" in got.stdout) == (0, True), got.stderr
+        url = f"https://{pods.host('rsm-store-2')}:7210/healthz"
+        assert containers.execute("operator", "rsm", "probe", url).stdout == "200 ok\n"
+        nameless = [word for name in ("TOKEN_FILE", "CERT", "KEY") for word in ("-u", f"RSM_PROBE_{name}")]
+        stranger = containers.execute("operator", "env", *nameless, "rsm", "probe", url)
+        assert (stranger.returncode, stranger.stdout[:4]) == (6, "401 ")
+        assert [containers.stop(name) for name in pods.names if "store" in name] == [0, 0, 0]

@@ -115,3 +115,23 @@ def test_a_certificate_of_another_authority_is_no_answer(tmp_path: Path) -> None
         assert said.exit_code == ExitCode.UNAVAILABLE
         assert "CERTIFICATE_VERIFY_FAILED" in said.output
         assert isinstance(_probe(f"https://127.0.0.1:{port}/", "--ca", str(tmp_path / "key.pem")).exception, UsageError)
+
+
+def test_a_certificate_is_shown_where_one_is_asked_for(tmp_path: Path) -> None:
+    now = datetime.fromtimestamp(time.time() - 3600, UTC)
+    authority = new_authority(now)
+    made = sign(authority, "a", ["127.0.0.1"], now, 2)
+    for name, content in (("ca", authority.cert), ("cert", made.cert), ("key", made.key)):
+        (tmp_path / f"{name}.pem").write_bytes(content)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    context.load_verify_locations(tmp_path / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    server = HTTPServer(("127.0.0.1", 0), _Pages)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    for port in _serve(server):
+        words = (f"https://127.0.0.1:{port}/healthz", "--ca", str(tmp_path / "ca.pem"))
+        own = ("--cert", str(tmp_path / "cert.pem"), "--key", str(tmp_path / "key.pem"))
+        assert _probe(*words).exit_code == ExitCode.UNAVAILABLE
+        assert _probe(*words, *own).exit_code == 0
+        assert isinstance(_probe(*words, "--cert", str(tmp_path / "ca.pem")).exception, UsageError)

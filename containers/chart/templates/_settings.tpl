@@ -67,6 +67,7 @@ log_key: /etc/rsm-spark/secret/log.key
 
 {{- /* Variables of a kind: the clients within the process, and what differs from pod to pod. */ -}}
 {{- define "rsm.variables" -}}
+{{- $own := ternary "operator" "host" (eq .kind "operator") -}}
 {{- $host := printf "$(POD_NAME).%s-%s.%s.svc" .root.Release.Name .kind .root.Release.Namespace -}}
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
@@ -80,8 +81,8 @@ log_key: /etc/rsm-spark/secret/log.key
 - {name: RSM_ZK_TLS_FILE, value: /etc/rsm-spark/secret/zookeeper-client.toml}
 - {name: RSM_ZK_AUTH_FILE, value: /etc/rsm-spark/secret/zookeeper.login}
 - {name: RSM_CLIENT__TLS_CA, value: /etc/rsm-spark/secret/ca.pem}
-- {name: RSM_CLIENT__TLS_CERT, value: /etc/rsm-spark/secret/{{ if eq .kind "operator" }}operator{{ else }}host{{ end }}.pem}
-- {name: RSM_CLIENT__TLS_KEY, value: /etc/rsm-spark/secret/{{ if eq .kind "operator" }}operator{{ else }}host{{ end }}.key}
+- {name: RSM_CLIENT__TLS_CERT, value: /etc/rsm-spark/secret/{{ $own }}.pem}
+- {name: RSM_CLIENT__TLS_KEY, value: /etc/rsm-spark/secret/{{ $own }}.key}
 {{- end }}
 {{- if eq .kind "bookie" }}
 - {name: RSM_BOOKIE__ADVERTISE, value: {{ $host }}}
@@ -99,8 +100,9 @@ log_key: /etc/rsm-spark/secret/log.key
 - {name: RSM_BROKER_TLS_CA, value: /etc/rsm-spark/secret/ca.pem}
 - {name: RSM_BROKER_TOKEN_FILE, value: /etc/rsm-spark/secret/token}
 - {name: RSM_LOG_KEY, value: /etc/rsm-spark/secret/log.key}
-{{- else }}
+{{- end }}
 - {name: RSM_PROBE_CA, value: /etc/rsm-spark/secret/ca.pem}
 - {name: RSM_PROBE_TOKEN_FILE, value: /etc/rsm-spark/secret/token}
-{{- end }}
+- {name: RSM_PROBE_CERT, value: /etc/rsm-spark/secret/{{ $own }}.pem}
+- {name: RSM_PROBE_KEY, value: /etc/rsm-spark/secret/{{ $own }}.key}
 {{- end }}
