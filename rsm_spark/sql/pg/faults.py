@@ -2,6 +2,7 @@
 
 * `PgFault`         a statement, or a connection, is refused
     * `PgFatalFault`     and the connection ends
+    * `PgSlowFault`      it takes longer than it may; a part of it may not
 """
 
 from __future__ import annotations
@@ -66,6 +67,10 @@ class PgFatalFault(PgFault):
     """A connection is refused, and ends."""
 
 
+class PgSlowFault(PgFault):
+    """A statement, or a transaction, takes longer than it may; nothing of it was done."""
+
+
 _CONSTRAINT = re.compile(r"^(UNIQUE|NOT NULL|CHECK|FOREIGN KEY|PRIMARY KEY) constraint failed(?:: ([^.,]+)\.([^.,]+))?")
 _CONSTRAINTS = {
     "UNIQUE": "23505", "PRIMARY KEY": "23505", "NOT NULL": "23502", "CHECK": "23514", "FOREIGN KEY": "23503",
@@ -109,7 +114,9 @@ def fault_of(fault: SqlFault) -> PgFault:
         case "denied":
             return PgFault(DENIED, text)
         case "limit":
-            return PgFault(CANCELLED if "cancelled" in text or "takes longer" in text else TOO_LARGE, text)
+            if "takes longer" in text:
+                return PgSlowFault(CANCELLED, text)
+            return PgFault(CANCELLED if "cancelled" in text else TOO_LARGE, text)
         case "conflict" | "aborted":
             return PgFault(RETRY, text)
         case "expected":

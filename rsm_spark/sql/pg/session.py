@@ -336,7 +336,8 @@ class PgSession(PgWriteDesk):
         is_due = copying.take_part(request, in_parts=in_parts)
         self._hold_copied(copying.held_bytes)
         if is_due:
-            yield from self._write_all(copying.take())
+            may_divide = in_parts and self._state != OPEN
+            yield from copying.written(copying.take(), self._write_all, may_divide=may_divide)
         if request.is_end:
             self._end_copy()
             self._say(answers.done(f"COPY {copying.count}"))

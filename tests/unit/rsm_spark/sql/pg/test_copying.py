@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rsm_spark.sql.messages import SqlFault
 from rsm_spark.sql.pg.copy_in import BATCH_ROWS
 from rsm_spark.sql.pg.copying import CopyRows, copied_row, copy_command
-from rsm_spark.sql.pg.faults import PgFault
+from rsm_spark.sql.pg.faults import PgFault, fault_of
+from rsm_spark.sql.pg.tasks import RunWrites, WritesDone
 from tests.unit.rsm_spark.sql.pg import pg_bytes as b
 from tests.unit.rsm_spark.sql.pg.pg_talk import Talk
 
@@ -214,3 +216,63 @@ def test_a_copy_in_a_transaction_is_of_it(talk: Talk) -> None:
     assert talk.say(b.query("SELECT count(*) FROM t"))[1] == "D [b'0']"
     said = talk.say(b.query("BEGIN"), b.query("COPY t (id, v) FROM STDIN"), *data(b"1\n"), b.query("SELECT 1"))
     assert said[-2:] == ["E 25P02", "Z E"]
+
+
+class SlowTalk(Talk):
+    """Whose disk is slow: a transaction of more than so many statements takes too long, and so many take so anyway."""
+
+    statements_max = 2
+    stalls = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: list[int] = []  # Statements of each transaction that was tried.
+
+    def _write(self, task: RunWrites) -> WritesDone:
+        self.counts.append(len(task.statements))
+        if len(task.statements) > self.statements_max or self.stalls:
+            self.stalls = max(0, self.stalls - 1)
+            raise fault_of(SqlFault("limit", "it takes longer than 1 s: do it in several transactions"))
+        return super()._write(task)
+
+
+def _slow_talk() -> SlowTalk:
+    talk = SlowTalk()
+    talk.say(b.query("CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT, x)"))
+    return talk
+
+
+def test_batches_of_a_copy_that_take_too_long_are_divided() -> None:
+    lines = b"".join(b"%d\tv%d\n" % (n, n) for n in range(1_550))
+    talk = _slow_talk()
+    talk.say(b.query("SET rsm.copy = 'batches'"))
+    talk.counts.clear()
+    assert talk.say(b.query("COPY t (id, v) FROM STDIN"), *data(lines), DONE) == ["G", "C COPY 1550", "Z I"]
+    assert talk.counts == [16, 8, 4, 2, 2, 4, 2, 2, 8, 4, 2, 2, 4, 2, 2]
+    found = talk.base.execute("SELECT id, v FROM t ORDER BY rowid").fetchall()
+    assert found == [(n, f"v{n}") for n in range(1_550)]
+    assert talk.session.held_bytes == 0
+
+
+def test_batches_become_smaller_when_they_take_too_long() -> None:
+    talk = _slow_talk()
+    talk.say(b.query("SET rsm.copy = 'batches'"))
+    row = b"%d\t" + b"v" * 8_000 + b"\n"
+    lines = b"".join(row % n for n in range(2_000))
+    parts = [lines[at : at + 65_536] for at in range(0, len(lines), 65_536)]
+    assert talk.say(b.query("COPY t (id, v) FROM STDIN"), *data(*parts), DONE)[-2] == "C COPY 2000"
+    divided = sum(count > talk.statements_max for count in talk.counts)
+    assert divided < 40, "the first ones are divided, and those behind them are small from the start"
+
+
+def test_a_disk_that_stalls_ends_no_copy_in_batches_and_one_that_stands_still_does() -> None:
+    talk = _slow_talk()
+    assert talk.say(b.query("COPY t (id, v) FROM STDIN"), *data(b"1\ta\n" * 1), DONE) == ["G", "C COPY 1", "Z I"]
+    talk.stalls = 1
+    assert talk.say(b.query("COPY t (id, v) FROM STDIN"), *data(b"2\ta\n"), DONE) == ["G", "E 57014", "Z I"]
+    talk.say(b.query("SET rsm.copy = 'batches'"))
+    talk.stalls = 2
+    assert talk.say(b.query("COPY t (id, v) FROM STDIN"), *data(b"2\ta\n"), DONE) == ["G", "C COPY 1", "Z I"]
+    talk.stalls = 3
+    assert talk.say(b.query("COPY t (id, v) FROM STDIN"), *data(b"3\ta\n"), DONE) == ["G", "E 57014", "Z I"]
+    assert talk.base.execute("SELECT id FROM t").fetchall() == [(1,), (2,)]
