@@ -76,14 +76,14 @@ class TableShape(NamedTuple):
         """Return the values of all columns of an image."""
         return (*values, *self.defaults[len(values) :])
 
-    def told(self, row: Sequence[Any]) -> tuple[Any, ...] | None:
+    def told(self, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Return the columns of a row as the hook tells it; None = it may be told otherwise than it is read.
 
         A row that was written before columns were added lacks these, the last one among them.
         """
         if self.told_from is None:
             return None
-        values = tuple(row[self.told_from :])
+        values = row[self.told_from :]
         if self.defaults:
             default = self.defaults[-1]
             if default is not None and default is not _NO_DEFAULT and (values[-1] is None or values[-1] == default):

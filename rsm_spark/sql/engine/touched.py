@@ -14,8 +14,9 @@ from rsm_spark.sql.engine.shapes import Execute, TableShape
 from rsm_spark.sql.limits import ROWS_CHANGED_MAX, ROWS_REWRITTEN_MAX
 from rsm_spark.sql.records import ROWS, SqlRecord
 
-_TOLD_ROWS_MAX = 64
-"""Of so many rows it is remembered what they are going to be; of more they are read once all is done."""
+_TOLD_BYTES_MAX = 4 * 1024 * 1024
+"""Of what the hook has told of rows so much is kept, as much as a transaction may change; others are read later."""
+_VALUE_BYTES = 32
 decode_values = msgspec.msgpack.Decoder(tuple[Any, ...]).decode
 
 
@@ -83,6 +84,7 @@ class TouchedRows:
         # the rows in `_before`, none else.
         self._told_before: dict[tuple[int, bytes], tuple[Any, ...]] = {}
         self._told_now: dict[tuple[int, bytes], tuple[Any, ...] | None] = {}
+        self._told_bytes = 0
         self._is_told = True
 
     def clear(self) -> None:
@@ -91,6 +93,7 @@ class TouchedRows:
             self._before.clear()
             self._told_before.clear()
             self._told_now.clear()
+        self._told_bytes = 0
         self._is_told = True
         self.fault = None
 
@@ -134,7 +137,7 @@ class TouchedRows:
                 else:
                     self._bound()
                     self._before[place] = shape.image(values)
-                    if len(self._told_before) < _TOLD_ROWS_MAX:
+                    if self._has_room_for(values):
                         self._told_before[place] = values
             if operation == "DELETE" or update.rowid_new != update.rowid:
                 if self._is_told:
@@ -146,12 +149,18 @@ class TouchedRows:
                 if place not in self._before:
                     self._bound()
                     self._before[place] = None
-            if self._is_told and shape.tells_new:
-                now[place] = tuple(update.new[shape.told_from :])
+            values = update.new[shape.told_from :] if self._is_told and shape.tells_new else None
+            if values is not None and self._has_room_for(values):
+                now[place] = values
             else:
                 now.pop(place, None)
-        if len(now) > _TOLD_ROWS_MAX:
-            self.read_all()
+
+    def _has_room_for(self, values: tuple[Any, ...]) -> bool:
+        """Count what is to be kept of what the hook has told; return whether there is room for it."""
+        self._told_bytes += _VALUE_BYTES * len(values) + sum([
+            len(value) for value in values if type(value) is str or type(value) is bytes
+        ])  # fmt: skip
+        return self._told_bytes <= _TOLD_BYTES_MAX
 
     @staticmethod
     def _key(shape: TableShape, update: Any, *, is_new: bool) -> bytes:
@@ -212,6 +221,7 @@ class TouchedRows:
         before, self._before = self._before, {}
         was_told, self._told_before = self._told_before, {}
         now_told, self._told_now = self._told_now, {}
+        self._told_bytes = 0
         leaving: list[MadeRecord] = []
         coming: list[MadeRecord] = []
         changed: list[tuple[TableShape, bytes, bytes, bytes, tuple[Any, ...]]] = []
