@@ -13,7 +13,7 @@ import typer
 from ledger.errors import UsageError
 from ledger.options import names_of
 from rsm_spark.deploy.files import ClusterFolder
-from rsm_spark.deploy.plan import SERVICES, ClusterPlan
+from rsm_spark.deploy.plan import SERVICES, USUAL_SERVICES, ClusterPlan
 
 _DEFAULTS = ClusterPlan(machine=())
 
@@ -34,8 +34,13 @@ def init_cluster(
     ] = False,
     log: Annotated[str, typer.Option("--log", help="Name of the map's log.")] = _DEFAULTS.log,
     services: Annotated[
-        str, typer.Option("--services", metavar="NAMES", help="Besides ZooKeeper and a bookie, on every machine.")
-    ] = ",".join(SERVICES),
+        str,
+        typer.Option(
+            "--services",
+            metavar="NAMES",
+            help=f"Besides ZooKeeper and a bookie, on every machine, of {','.join(SERVICES)}.",
+        ),
+    ] = ",".join(USUAL_SERVICES),
     etc: Annotated[str, typer.Option("--etc", help="Folder of the configuration on a machine.")] = _DEFAULTS.etc,
     state: Annotated[str, typer.Option("--state", help="Folder of the data on a machine.")] = _DEFAULTS.state,
     rsm: Annotated[str, typer.Option("--rsm", help="Path of `rsm` on a machine.")] = _DEFAULTS.rsm,
@@ -50,6 +55,8 @@ def init_cluster(
 
     Examples:
         rsm init-cluster 10.0.0.1 10.0.0.2 10.0.0.3 -o cluster
+
+        rsm init-cluster a.example.org b.example.org c.example.org -o cluster --services store,files
 
         rsm init-cluster --replace 10.0.0.2=10.0.0.5 -o cluster
 

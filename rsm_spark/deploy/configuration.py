@@ -25,6 +25,9 @@ PORTS: Final = {
     "broker, frames": 7301,
     "broker, HTTP": 7364,
     "gateway, HTTP": 7400,
+    "files": 7500,
+    "files, frames": 7501,
+    "files, WebHDFS": 9870,
     "node, HTTP": 8700,
 }
 """Ports of a machine, by who listens."""
@@ -111,7 +114,7 @@ def _replica(plan: ClusterPlan, machine: PlannedMachine, kind: str) -> Iterator[
     yield "token_file", _etc(plan, "token")
     yield "principals", _etc(plan, "principals.toml")
     yield "log_key", _etc(plan, "log.key")
-    yield "http_port", PORTS[f"{kind}, HTTP"]
+    yield "http_port", PORTS["files, WebHDFS" if kind == "files" else f"{kind}, HTTP"]
     yield "http_bind", _bind(machine)
     yield "allowed_hosts", machine.host
 
@@ -123,6 +126,11 @@ def _store(plan: ClusterPlan, machine: PlannedMachine) -> Iterator[tuple[str, ob
 
 def _broker(plan: ClusterPlan, machine: PlannedMachine) -> Iterator[tuple[str, object]]:
     yield from _replica(plan, machine, "broker")
+    yield from _http(plan, machine)
+
+
+def _files(plan: ClusterPlan, machine: PlannedMachine) -> Iterator[tuple[str, object]]:
+    yield from _replica(plan, machine, "files")
     yield from _http(plan, machine)
 
 
@@ -151,7 +159,10 @@ def _bind(machine: PlannedMachine) -> str:
     return machine.host if is_address(machine.host) else "0.0.0.0"
 
 
-_VALUES: Final = {"zookeeper": _zookeeper, "bookie": _bookie, "store": _store, "broker": _broker, "gateway": _gateway}
+_VALUES: Final = {
+    "zookeeper": _zookeeper, "bookie": _bookie, "store": _store, "broker": _broker, "gateway": _gateway,
+    "files": _files,
+}  # fmt: skip
 
 
 def _node(plan: ClusterPlan, machine: PlannedMachine, kinds: list[str]) -> str:

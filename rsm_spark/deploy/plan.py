@@ -15,8 +15,10 @@ from ledger.decoding import convert
 from ledger.errors import UsageError
 from rsm_spark.log.partition_names import check_name
 
-SERVICES: Final = ("store", "broker", "gateway")
+SERVICES: Final = ("store", "broker", "gateway", "files")
 """Services that a machine may run, beside ZooKeeper and a bookie, in the order of their start."""
+USUAL_SERVICES: Final = SERVICES[:3]
+"""Those that it runs unless something else is said."""
 PLAN_FILE: Final = "cluster.toml"
 _HOST: Final = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*"
@@ -54,7 +56,7 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     machine: tuple[PlannedMachine, ...]
     log: str = "map"
-    services: tuple[str, ...] = SERVICES
+    services: tuple[str, ...] = USUAL_SERVICES
     etc: str = "/etc/rsm-spark"
     state: str = "/var/lib/rsm-spark"
     rsm: str = "/opt/rsm-spark/bin/rsm"

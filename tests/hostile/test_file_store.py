@@ -124,6 +124,32 @@ async def test_the_door_has_the_replicas_certificate_and_says_nothing_in_plain_t
                 await plain.ask("GET", "/ann/f", "OPEN")
 
 
+async def test_a_token_is_given_to_those_alone_who_have_it(cluster: DevCluster, tmp_path: Path) -> None:
+    async with _server(cluster, tmp_path) as server, httpx.AsyncClient(timeout=60) as http:
+        url = f"http://{server.ready['http_address']}/webhdfs/oauth2/token"
+
+        async def ask(form: dict[str, str]) -> httpx.Response:
+            return await http.post(url, data=form)
+
+        ann = {"client_id": "ann", "client_secret": _SECRETS["ann"], "grant_type": "client_credentials"}
+        given = await ask(ann)
+        assert (given.status_code, given.json()["access_token"]) == (200, _SECRETS["ann"])
+        assert given.headers["cache-control"] == "no-store"
+        renewed = await ask({"refresh_token": _SECRETS["ann"], "grant_type": "refresh_token"})
+        assert renewed.json()["token_type"] == "bearer"
+        for wrong, status in (
+            ({"client_secret": "x" * 40}, 401), ({"client_secret": ""}, 401), ({"client_secret": "ä" * 9}, 401),
+            ({"client_secret": "a b\r\nc"}, 401), ({"client_id": "root"}, 401), ({"grant_type": "password"}, 400),
+            ({"client_id": "a" * 20_000}, 413), ({str(number): "" for number in range(30)} | {"0": "x"}, 400),
+        ):  # fmt: skip
+            answer = await ask(ann | wrong)
+            assert answer.status_code == status, (wrong, answer.text)
+            assert _SECRETS["ann"] not in answer.text
+        assert (await http.get(url)).status_code == 405
+        assert (await http.post(url, content=b"\xff" * 10)).status_code == 400
+        assert _SECRETS["ann"] not in server.errors()
+
+
 async def test_a_client_goes_on_beside_bodies_that_never_end_and_answers_that_nobody_takes(
     cluster: DevCluster, tmp_path: Path
 ) -> None:

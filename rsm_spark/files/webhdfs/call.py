@@ -179,6 +179,25 @@ class WebHdfsCall:
         finally:
             state.bodies.give(len(gathered), holder)
 
+    async def short_body(self, bytes_max: int) -> bytes:
+        """Return a body that is no content.
+
+        Raises:
+            HttpProblem: 413: it is longer; or it is too much just now, or the client has gone.
+
+        """
+        holder, gathered, more = self.state.holder(self.caller, self.scope), bytearray(), True
+        try:
+            while more:
+                part, more = await self._received()
+                if len(gathered) + len(part) > bytes_max:
+                    raise HttpProblem(413, "too-large", f"this takes {bytes_max} bytes at most")
+                self._take_room(len(part), holder)
+                gathered += part
+            return bytes(gathered)
+        finally:
+            self.state.bodies.give(len(gathered), holder)
+
     async def _take_bytes(self, amount: int, size: int) -> None:
         """Count bytes that come: a short file is refused above the caller's rate, a long one is read more slowly."""
         while size > FILE_BYTES_MAX and self.caller.bytes is not None:

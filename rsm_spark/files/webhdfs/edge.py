@@ -31,11 +31,13 @@ from rsm_spark.files.webhdfs.documents import RemoteFault, encoded, fault_of, la
 from rsm_spark.files.webhdfs.operations import PREFIX, FileStream, operation_of
 from rsm_spark.files.webhdfs.pages import WebHdfsPage
 from rsm_spark.files.webhdfs.parameters import WebHdfsParameters
+from rsm_spark.files.webhdfs.token_exchange import TOKEN_PATH, exchange
 
 _LOGGER = logging.getLogger(__name__)
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _SHORT_BYTES = 64 * 1024
 _PREFIX = PREFIX.encode()
+_TOKEN_PATH = TOKEN_PATH.encode()
 _REFUSED = frozenset({401, 403})
 
 
@@ -83,6 +85,8 @@ class WebHdfsEdge:
             page = self._pages.get(raw_path.decode("latin-1"))
             if page is not None:
                 reply = await self._page(page, call)
+            elif raw_path == _TOKEN_PATH:
+                reply = await exchange(call)
             else:
                 call.path = _path_of(raw_path)
                 call.parameters = WebHdfsParameters(scope["query_string"])

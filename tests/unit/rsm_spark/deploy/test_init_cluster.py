@@ -24,7 +24,7 @@ from ledger.zookeeper_server.settings import ZooKeeperSettings
 from rsm_spark.deploy.cli import init_cluster
 from rsm_spark.deploy.configuration import PORTS
 from rsm_spark.deploy.files import ClusterFolder, WrittenCluster
-from rsm_spark.deploy.plan import ClusterPlan
+from rsm_spark.deploy.plan import SERVICES, ClusterPlan
 from rsm_spark.log.key_file import read_key_file
 from rsm_spark.node.cli import app as node_app
 from rsm_spark.node.settings import grace_ms, read_node_file
@@ -71,6 +71,18 @@ def test_each_process_takes_its_file(tmp_path: Path) -> None:
         ours = {key: str(tmp_path / host / "etc" / Path(values[key]).name) for key in ("tls_cert", "tls_key", "tls_ca")}
         settings = ZooKeeperSettings(**{**values, **ours, "servers": servers, "data_dir": str(tmp_path / f"{host}-zk")})
         assert "server.2=b.example.org:2888:3888" in write_files(settings).read_text()
+
+
+def test_files_are_served_where_they_are_asked_for(tmp_path: Path) -> None:
+    written = _begin(tmp_path, services=("store", "files"))
+    for host in written.plan.hosts:
+        said = CliRunner().invoke(node_app, ["check", "--config", str(tmp_path / host / "etc" / "node.toml"), "--json"])
+        assert said.exit_code == 0, said.exception
+        assert [one["kind"] for one in json.loads(said.output)] == ["zookeeper", "bookie", "store", "files"]
+        assert f"| {PORTS['files, WebHDFS']} | files, WebHDFS |" in (tmp_path / host / "README.md").read_text()
+        values = tomllib.loads((tmp_path / host / "etc" / "files.toml").read_text())
+        assert (values["http_port"], values["http_advertise"]) == (9870, host)
+        assert values["http_tls_cert"].endswith("/host.pem")
 
 
 def test_certificates_name_their_machine_and_are_of_the_authority(tmp_path: Path) -> None:
@@ -195,7 +207,7 @@ def test_systemd_takes_the_unit_and_it_waits_for_all_processes(tmp_path: Path) -
 
 
 def test_the_page_of_three_machines_says_what_the_readme_of_a_machine_says(tmp_path: Path) -> None:
-    _begin(tmp_path, *HOSTS)
+    _begin(tmp_path, *HOSTS, services=SERVICES)
     page = (Path(__file__).parents[4] / "docs" / "deploy.md").read_text()
     readme = (tmp_path / HOSTS[0] / "README.md").read_text()
     commands = readme.partition("```sh\n")[2].partition("```")[0]
