@@ -43,9 +43,6 @@ def connect_settings() -> dict[str, str]:
         "spark.plugins": _PLUGIN,
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
-        # What a session adds (files, classes, functions) is its own.
-        "spark.sql.artifact.isolation.enabled": "true",
-        "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
     }
     if os.environ.get(_SUBMITTED_VARIABLE):
         settings[_TOKEN_SETTING] = secrets.token_hex(32)

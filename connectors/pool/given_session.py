@@ -41,6 +41,9 @@ def given_session(context: RunContext) -> Iterator[dict[str, Any]]:
     digest = hmac.digest(os.environ[TOKEN_VARIABLE].encode(), user.encode(), hashlib.sha256)
     session = uuid.UUID(bytes=digest[:16], version=4)
     spark: Any = SparkSession.builder.remote(f"sc://{address}/;user_id={user};session_id={session}").create()
+    # Files that a session adds are its own. Not so for all sessions: workers need those that the driver was given.
+    spark.conf.set("spark.sql.artifact.isolation.enabled", "true")
+    spark.conf.set("spark.sql.artifact.isolation.alwaysApplyClassloader", "true")
     watch = threading.Thread(target=_interrupt, args=(spark, context), name=user, daemon=True)
     watch.start()
     try:

@@ -44,7 +44,7 @@ class PoolProcess:
             "PYSPARK_SUBMIT_ARGS": f"--master {master} {_SMALL} {conf} pyspark-shell",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(folder / "spark"),
-            "SPARK_HOME": str(_spark_home(folder / "spark-home")),
+            "SPARK_HOME": str(spark_home(folder / "spark-home")),
             "PYSPARK_PYTHON": sys.executable,
         }
         with self._errors.open("ab") as errors:
@@ -102,7 +102,7 @@ class PoolProcess:
         self._reader.join(60)
 
 
-def _spark_home(folder: Path) -> Path:
+def spark_home(folder: Path) -> Path:
     """Return an installation of links: executors of a local cluster write into the folder of Spark's own."""
     if not folder.exists():
         folder.mkdir()

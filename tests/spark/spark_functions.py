@@ -11,6 +11,8 @@ from typing import Any
 
 from pyspark.sql.connect.session import SparkSession
 
+SHIFT = 7
+
 
 def total(context: Any, payload: bytes, *, spark: Any) -> str:
     row = spark.range(int(payload)).selectExpr("sum(id) AS total").first()
@@ -29,6 +31,19 @@ def looks(context: Any, payload: bytes, *, spark: Any) -> str:
     except OSError:
         pass
     return ",".join(seen)
+
+
+def ships(context: Any, payload: bytes, *, spark: Any) -> str:
+    """Have an executor import this module."""
+    spark.addArtifacts(__file__, pyfile=True)
+
+    def call(batches: Iterator[Any]) -> Iterator[Any]:
+        import spark_functions  # type: ignore[import-not-found]  # noqa: PLC0415
+
+        for batch in batches:
+            yield batch.assign(id=batch["id"] + spark_functions.SHIFT)
+
+    return str(spark.range(1).mapInPandas(call, "id long").first()["id"])
 
 
 def fails(context: Any, payload: bytes, *, spark: Any) -> None:

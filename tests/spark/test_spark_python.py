@@ -16,7 +16,7 @@ from tests.integration.broker_processes import brokers
 from tests.spark.pool_processes import PoolProcess, descendants, pool
 
 _FUNCTIONS = Path(__file__).with_name("spark_functions.py")
-_NAMES = ("total", "looks", "fails", "works_for_ever", "dies_while_another_session_works")
+_NAMES = ("total", "looks", "ships", "fails", "works_for_ever", "dies_while_another_session_works")
 _STILL_S = 5.0
 
 
@@ -84,6 +84,7 @@ def test_functions_have_sessions_that_end_with_their_runs_and_nobody_else_has(
             assert "exit code 3" in client.get(dead).error
             _until_still(process, ticks / "left")
 
+            assert client.result(submit("ships", ""), timeout_s=240) == b"7"
             bad = submit("fails", "")
             none = client.submit("spark_python", "x", max_attempts=1)
             process.until(lambda: {client.get(one).status for one in (bad, none)} == {"error"})
