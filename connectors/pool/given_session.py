@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import sys
 import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from pyspark.sql.connect.session import SparkSession
-
 from connectors.pool.connect_server import ADDRESS_VARIABLE, TOKEN_VARIABLE, session_user
+
+# Spark takes a process whose main module has no file for one of its own tests, and ends it where it finds no Spark.
+vars(sys.modules["__main__"]).setdefault("__file__", __file__)
+
+from pyspark.sql.connect.session import SparkSession  # noqa: E402 - see above
 
 
 class RunContext(Protocol):

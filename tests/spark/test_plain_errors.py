@@ -46,9 +46,9 @@ def test_an_error_of_ours_is_a_sentence_and_others_keep_their_traces(spark: Spar
         assert why in said
         assert "Traceback" not in said, said
         assert "File " not in said, said
-        with pytest.raises(Exception, match="of somebody else") as caught:  # noqa: PT011
-            spark.read.format("foreign").load()
-        assert "Traceback" in str(caught.value)
+    with pytest.raises(Exception, match="of somebody else") as caught:  # noqa: PT011
+        spark.read.format("foreign").load()
+    assert "Traceback" in str(caught.value)
 
 
 def test_a_sink_that_is_refused_says_so_in_a_sentence(spark: SparkSession, log: WrittenLog) -> None:

@@ -50,10 +50,10 @@ def servers(tmp_path: Path) -> Iterator[str]:
             port = address.rpartition(":")[2]
             text = line.replace(_DOCUMENTED, address).replace("--port 7077", f"--port {port}")
             # Their pages would want ports that others may have.
-            command, *words = *shlex.split(text), "--webui-port", "0"
+            words = [*shlex.split(text), "--webui-port", "0"]
             log = stack.enter_context((tmp_path / f"server-{number}.log").open("ab"))
             process = subprocess.Popen(
-                [str(Path(pyspark.__path__[0]) / "bin" / command), *words],
+                [str(Path(pyspark.__path__[0]) / "bin" / words[0]), *words[1:]],
                 env=environment,
                 cwd=tmp_path,
                 stdout=log,
