@@ -232,6 +232,10 @@ def look_at_log(status: Mapping[str, Any]) -> list[Finding]:
         since = time.strftime("%Y-%m-%d", time.gmtime(forgotten["at_ms"] / 1000))
         seen = f"is served no more, as {forgotten['by']} said on {since}"
         return [Finding(what, Grade.NOTE, seen, f"rsm log delete {status['log']}, or start a replica")]
+    if status.get("is_plain"):
+        writers = ", ".join(str(one["replica_id"]) for one in status["replicas"])
+        seen = f"a plain log, written by {writers}" if writers else "a plain log that nobody writes now"
+        return [Finding(what, Grade.GOOD, seen)]
     if status["leader"] is None:
         advice = "are two bookies writable, and is a replica running that may lead? See the replicas' logs"
         if not status["replicas"]:

@@ -20,9 +20,11 @@ from ledger.errors import LedgerError, MetadataUnavailableError
 from ledger.replication.copies_report import report_copies
 from rsm_spark.cli.copies import copies_facts, painted_copies
 from rsm_spark.cli.log import log_names
+from rsm_spark.cli.log_machines import LogMachines
 from rsm_spark.cli.markup import plain
 from rsm_spark.cli.terminal import LogsOptions, print_json, printable, run
 from rsm_spark.cli.watching import WatchOption, watch
+from rsm_spark.core.plain_log import PLAIN_LOG
 from rsm_spark.errors import ConnectionLostError, NoSuchLogError, RsmError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.discovery import Discovery
@@ -108,6 +110,7 @@ async def describe_log(
     rsm_root: str,
     bookies: list[str],
     ask: Callable[[str, Member], Awaitable[dict[str, Any]]] | None = None,
+    machines: LogMachines | None = None,
 ) -> dict[str, Any]:
     """Return what `rsm status --json` says of one log.
 
@@ -117,6 +120,7 @@ async def describe_log(
         rsm_root: Root of the logs.
         bookies: Those that take entries, to be told.
         ask: Returns what a replica says of itself; None = each is asked over a connection of its own.
+        machines: Remembers of which machines logs are that no replica tells of; None = it is read.
 
     Raises:
         NoSuchLogError: There is no such log.
@@ -132,6 +136,11 @@ async def describe_log(
     for replica in replicas:
         if "revision" in replica:
             replica["behind"] = revision - replica["revision"]
+    machine = next((one["machine"] for one in replicas if one.get("machine")), None)
+    is_plain = False
+    if machine is None:
+        machine = await (machines or LogMachines(client, rsm_root)).name_of(log, chain.log_id) or None
+        is_plain = machine == PLAIN_LOG.name
     return {
         "log": log,
         "log_id": chain.log_id,
@@ -143,7 +152,8 @@ async def describe_log(
         "deleting": len(chain.deleting),
         "verified": leader["verified"] if leader is not None else {},
         "trim": leader["trim"] if leader is not None else None,
-        "machine": next((one["machine"] for one in replicas if one.get("machine")), None),
+        "machine": machine,
+        "is_plain": is_plain,
         "log_version": max((one.get("log_version", 0) for one in replicas), default=0),
         "alarms": [f"{one['replica_id']}: {alarm}" for one in replicas for alarm in one.get("alarms", ())],
         "replicas": replicas,
@@ -172,6 +182,15 @@ async def ask_over(channel: ReplicaChannel, member: Member) -> dict[str, Any]:
 
 def _print(found: dict[str, Any]) -> None:
     console = Console()
+    if found["is_plain"]:
+        writers = ", ".join(plain(one["replica_id"]) for one in found["replicas"]) or "nobody now"
+        console.print(
+            f"plain log [bold]{plain(found['log'])}[/bold]: written by {writers}, epoch {found['leader_epoch']}, "
+            f"{found['ledgers']} ledgers",
+            highlight=False,
+            soft_wrap=True,
+        )
+        return
     leader = plain(found["leader"]) if found["leader"] else "[bold red]nobody[/bold red]"
     bookies = ", ".join(map(plain, found["bookies"])) or "none"
     console.print(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,22 +14,18 @@ from ledger.decoding import convert
 from ledger.errors import LedgerError
 from rsm_spark.cli.doctor import Finding, Grade, look_at_log
 from rsm_spark.cli.log_consumers import described_consumers
+from rsm_spark.cli.log_machines import LogMachines
 from rsm_spark.cli.status import describe_log
 from rsm_spark.console.core.view import ConsumerRow, LogRow, ReplicaRow
 from rsm_spark.console.replica_links import ReplicaLinks
-from rsm_spark.core.chain import Leadership, LogChain
-from rsm_spark.core.plain_log import PLAIN_LOG
+from rsm_spark.core.chain import LogChain
 from rsm_spark.errors import NoSuchLogError, RsmError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.consumers import LogConsumers
 from rsm_spark.log.partition_names import is_partitioned
-from rsm_spark.logs.context import LogContext
-from rsm_spark.logs.log_kind import machine_name
-from rsm_spark.runtime.settings import ReplicaSettings
 
 PARTITIONED = "partitioned log"
 _AT_ONCE = 16
-_MACHINE_S = 3.0
 _STAYS_MAX = 5
 _ALARMS_MAX = 10
 _REPLICAS_MAX = 50
@@ -78,7 +73,7 @@ class LogsLook:
         self._root = rsm_root
         self._logs_max = logs_max
         self._channels = ReplicaLinks()
-        self._machines: dict[str, str] = {}  # by id of the log
+        self._machines = LogMachines(client, rsm_root)
         self._consumers: dict[str, tuple[ConsumerRow, ...]] = {}
 
     async def look(
@@ -106,8 +101,7 @@ class LogsLook:
         found = [each for each in looked if each is not None]
         known = {row.log for row, _ in found}
         self._consumers = {name: rows for name, rows in self._consumers.items() if name in known}
-        ids = {row.log_id for row, _ in found}
-        self._machines = {log_id: machine for log_id, machine in self._machines.items() if log_id in ids}
+        self._machines.forget_others({row.log_id for row, _ in found})
         return [row for row, _ in found], [finding for _, findings in found for finding in findings]
 
     async def close(self) -> None:
@@ -118,12 +112,11 @@ class LogsLook:
         self, name: str, bookies: list[str], *, is_thorough: bool
     ) -> tuple[LogRow, list[Finding]] | None:
         try:
-            status = await describe_log(self._client, name, self._root, bookies, self._channels.ask)
-            machine = status["machine"] or await self._machine(name, status["log_id"])
+            status = await describe_log(self._client, name, self._root, bookies, self._channels.ask, self._machines)
             if is_thorough or name not in self._consumers:
                 self._consumers[name] = await self._consumer_rows(name, status["revision"])
-            row = log_row(status, machine, self._consumers[name])
-            return row, _findings(row, status)
+            row = log_row(status, self._consumers[name])
+            return row, look_at_log(status)
         except NoSuchLogError:
             return await self._without_chain(name)
         except (LedgerError, RsmError) as error:
@@ -139,24 +132,6 @@ class LogsLook:
         seen = "a partitioned log: rsm log info shows its partitions"
         return LogRow(log=name, machine=PARTITIONED, is_plain=True), [Finding(f"log {name}", Grade.GOOD, seen)]
 
-    async def _machine(self, name: str, log_id: str) -> str:
-        """Return of which machine a log is whose replicas do not say; "" = that cannot be read now."""
-        known = self._machines.get(log_id)
-        if known is not None:
-            return known
-        context = LogContext(
-            self._client, name, log_id, me=Leadership("console", ""), settings=ReplicaSettings(rsm_root=self._root),
-            clock_ms=lambda: time.time_ns() // 1_000_000, rng=random.Random(),  # noqa: S311 - guards nothing
-        )  # fmt: skip
-        try:
-            async with asyncio.timeout(_MACHINE_S):
-                machine = await machine_name(context)
-        except (LedgerError, RsmError, TimeoutError):
-            return ""
-        if machine:
-            self._machines[log_id] = machine
-        return machine
-
     async def _consumer_rows(self, name: str, revision: int) -> tuple[ConsumerRow, ...]:
         chain, _ = await ChainStore(self._client.store, name, self._root).read()
         present = await LogConsumers(self._client.store, chain.log_id, self._root).present()
@@ -165,11 +140,11 @@ class LogsLook:
         return tuple(consumer_row(one, last) for one in described_consumers(chain, present[:_CONSUMERS_MAX], now_ms))
 
 
-def log_row(status: Mapping[str, Any], machine: str, consumers: tuple[ConsumerRow, ...]) -> LogRow:
+def log_row(status: Mapping[str, Any], consumers: tuple[ConsumerRow, ...]) -> LogRow:
     """Return the row of what `rsm status --json` says of a log."""
     trim = status["trim"] or {}
     replicas = status["replicas"][:_REPLICAS_MAX]
-    is_plain = machine == PLAIN_LOG.name
+    machine, is_plain = status["machine"] or "", status["is_plain"]
     leader = status["leader"] or ""
     if is_plain and not leader and replicas:
         leader = str(replicas[0]["replica_id"])  # Its writer tells no status.
@@ -242,13 +217,6 @@ def consumer_row(told: Mapping[str, Any], revision: int) -> ConsumerRow:
         lost=told["lost_revisions"] or 0,
         problem=problem,
     )
-
-
-def _findings(row: LogRow, status: Mapping[str, Any]) -> list[Finding]:
-    if not row.is_plain:
-        return look_at_log(status)
-    seen = f"a plain log, written by {row.leader}" if row.leader else "a plain log that nobody writes now"
-    return [Finding(f"log {row.log}", Grade.GOOD, seen)]
 
 
 def _url(replicas: Sequence[Mapping[str, Any]]) -> str:

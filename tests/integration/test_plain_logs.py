@@ -22,6 +22,7 @@ from rsm_spark.map.client.client import MapClient
 from rsm_spark.runtime.settings import ReplicaSettings
 from tests.integration.test_backup import served
 from tests.integration.test_log_fork import ForkCommand, new_key
+from tests.integration.test_store_cluster import run_cli
 
 pytestmark = pytest.mark.asyncio
 
@@ -235,3 +236,24 @@ async def test_commands_for_logs_take_a_plain_one(cluster: DevCluster, unique_na
         await commands.done("log", "delete", fork, "--yes", *commands.where)
         with pytest.raises((NoSuchLogError, LedgerError)):
             await _all(logs, fork)
+
+
+async def test_status_and_doctor_tell_who_writes_a_plain_log_and_call_none_of_it_bad(
+    cluster: DevCluster, unique_name: str
+) -> None:
+    def told() -> tuple[dict[str, Any], list[str]]:
+        code, (status,) = run_cli(cluster.metadata_uri, "status", "--log", unique_name)
+        assert code == 0
+        findings = run_cli(cluster.metadata_uri, "doctor")[1]
+        return status, [one["seen"] for one in findings if one["what"] == f"log {unique_name}"]
+
+    async with await Logs.connect(cluster.metadata_uri) as logs:
+        await logs.create(unique_name)
+        async with await logs.open_writer(unique_name) as writer:
+            await writer.append(b"one")
+            status, seen = await asyncio.to_thread(told)
+            (member,) = status["replicas"]
+            assert (status["machine"], status["is_plain"]) == ("log", True)
+            assert seen == [f"a plain log, written by {member['replica_id']}"]
+        status, seen = await asyncio.to_thread(told)
+        assert (status["replicas"], seen) == ([], ["a plain log that nobody writes now"])

@@ -59,6 +59,16 @@ def test_a_log_that_nobody_serves_is_bad_until_somebody_says_that_nobody_is_to()
     assert "rsm log delete orders" in found.advice
 
 
+def test_a_plain_log_is_well_whether_it_is_written_or_not() -> None:
+    idle = {**STATUS, "leader": None, "is_plain": True, "replicas": []}
+    assert [(one.verdict, one.seen) for one in look_at_log(idle)] == [
+        (Grade.GOOD, "a plain log that nobody writes now")
+    ]
+    writer = {"replica_id": "till", "address": "", "error": "serves no clients"}
+    written = [(one.verdict, one.seen) for one in look_at_log({**idle, "replicas": [writer]})]
+    assert written == [(Grade.GOOD, "a plain log, written by till")]
+
+
 def test_a_single_replica_and_damaged_snapshots_are_noted() -> None:
     replica = {**REPLICA, "damaged_snapshots": [{"place": "x", "reason": "y"}]}
     notes = [one.seen for one in look_at_log({**STATUS, "replicas": [replica]}) if one.verdict is Grade.NOTE]

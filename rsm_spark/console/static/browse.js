@@ -6,6 +6,7 @@ import { clock, count } from "./format.js";
 import { machineOf } from "./log.js";
 import { Rows, button, textCell } from "./widgets.js";
 
+const FIELDS_SHOWN = 400;
 const TABS = [
   ["records", "Records", () => true],
   ["audit", "Audit", (log) => !log.is_plain],
@@ -82,7 +83,7 @@ function recordsPart(app, log, type) {
       { title: "Revision", class: "num id", render: textCell((one) => count(one.revision)) },
       { title: "Logged", class: "wide", render: textCell((one) => clock(one.logged_ms)) },
       { title: "Type", class: "name", render: textCell((one) => one.type) },
-      { title: "Fields", class: "said", render: textCell(fieldsOf) },
+      { title: "Fields", class: "said", render: fieldsCell },
       { title: "Entry", class: "num", render: textCell((one) => `${one.ledger_id}:${one.entry_id}`) },
     ],
   });
@@ -102,6 +103,13 @@ function recordsPart(app, log, type) {
     setText(said, `The log begins with revision ${count(found.first_revision)}.`);
   }
   return { node: el("div", { class: "view" }, form, rows.node), rows, read: () => ask(0) };
+}
+
+/** Fields in full where the pointer rests, and as much of them as a list can bear. */
+function fieldsCell(cell, one) {
+  const text = fieldsOf(one);
+  setText(cell, text.length > FIELDS_SHOWN ? `${text.slice(0, FIELDS_SHOWN)}…` : text);
+  cell.title = text;
 }
 
 function fieldsOf(one) {
@@ -145,7 +153,7 @@ function mapPart(app, log) {
 
 function sqlPart(app, log) {
   const text = el("textarea", { rows: "3", maxlength: "4000", "aria-label": "Statement", spellcheck: "false", autocapitalize: "off" });
-  text.value = "SELECT name, sql FROM sqlite_schema WHERE type = 'table' ORDER BY name";
+  text.value = "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE '$_rsm%' ESCAPE '$' ORDER BY name";
   const said = el("p", { class: "quiet num", role: "status" });
   const failure = el("p", { class: "banner is-error", role: "alert", hidden: true });
   const result = el("div", { class: "table-wrap" });

@@ -15,14 +15,15 @@ REPLICA: dict[str, Any] = {
 }  # fmt: skip
 STATUS: dict[str, Any] = {
     "log": "orders", "log_id": "ab" * 16, "leader_epoch": 3, "leader": "a", "leader_address": "a:1", "revision": 12,
-    "ledgers": 2, "deleting": 0, "verified": {"b": 5}, "machine": "map", "log_version": 1, "alarms": ["a: room"],
+    "ledgers": 2, "deleting": 0, "verified": {"b": 5}, "machine": "map", "is_plain": False, "log_version": 1,
+    "alarms": ["a: room"],
     "trim": {"ledger_ids": [1], "blocked": [{"first_ledger_id": 2, "last_ledger_id": 2, "text": "young"}]},
     "replicas": [REPLICA], "forgotten": None, "bookies": [],
 }  # fmt: skip
 
 
 def test_a_log_is_a_row() -> None:
-    row = log_row(STATUS, "map", ())
+    row = log_row(STATUS, ())
     assert (row.leader, row.trim_count, row.stays, row.alarms) == ("a", 1, ("ledger 2 stays: young",), ("a: room",))
     (replica,) = row.replicas
     assert (replica.snapshots, replica.snapshot_ms, replica.problem) == ((5,), 7, "")
@@ -30,7 +31,8 @@ def test_a_log_is_a_row() -> None:
 
 def test_a_plain_log_has_a_writer_and_no_replicas() -> None:
     writer = {"replica_id": "till", "address": "", "error": "serves no clients"}
-    row = log_row({**STATUS, "leader": None, "leader_address": None, "trim": None, "replicas": [writer]}, "log", ())
+    plain = {"machine": "log", "is_plain": True, "leader": None, "leader_address": None, "trim": None}
+    row = log_row({**STATUS, **plain, "replicas": [writer]}, ())
     assert (row.is_plain, row.leader, row.replicas) == (True, "till", ())
 
 
