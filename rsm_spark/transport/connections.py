@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import urllib.parse
 from typing import Final
 
@@ -11,6 +12,9 @@ from ledger.rights.principal import Principal, turns_name
 
 PORTS: Final = 2
 """Number of ports that share the files of a replica as a rule: HTTP is the other one."""
+
+_PEERS_KEPT: Final = 4_096
+"""Names that are not read anew with each call of a connection."""
 
 
 def seats_for(connections_max: int, *, ports: int = PORTS) -> ConnectionSlots:
@@ -26,6 +30,7 @@ def seats_for(connections_max: int, *, ports: int = PORTS) -> ConnectionSlots:
     return ConnectionSlots(max(1, bound - bound // 8), of_owner=max(1, bound // 4), of_address=max(1, bound // 2))
 
 
+@functools.lru_cache(maxsize=_PEERS_KEPT)
 def peer_key(peer: str) -> tuple[str, int] | None:
     """Return address and port of what gRPC calls a peer; None = it has none."""
     kind, _, place = urllib.parse.unquote(peer).partition(":")

@@ -75,6 +75,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_is_applied_twice_when_le
         clients = [await MapClient.connect(log, uri) for _ in range(8)]
         stop = asyncio.Event()
         written: list[tuple[bytes, bytes, int]] = []
+        written_at_once: list[tuple[bytes, bytes, int]] = []
         counted = [0] * 8
         failovers: list[float] = []
 
@@ -117,13 +118,30 @@ async def test_nothing_acknowledged_is_lost_and_nothing_is_applied_twice_when_le
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(disturb())
+                group.create_task(_write_many(uri, log, stop, written_at_once))
                 for index in range(8):
                     group.create_task(write(index))
-            await _check_all_is_there(replicas, written, counted)
+            await _check_all_is_there(replicas, written + written_at_once, counted)
         finally:
             for client in clients:
                 await client.close()
-        print(f"{len(written)} puts, failovers {[round(s, 2) for s in failovers]} s")
+        print(f"{len(written)} puts, {len(written_at_once)} at once, failovers {[round(s, 2) for s in failovers]} s")
+
+
+async def _write_many(uri: str, log: str, stop: asyncio.Event, written: list[tuple[bytes, bytes, int]]) -> None:
+    """Put many fresh keys at once: parts of them are on their way when a leader dies."""
+    async with await MapClient.connect(log, uri) as client:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            items = [(b"many/%d/%04d" % (number, n), b"%d" % n) for n in range(2_500)]
+            revisions = await client.put_many(items)
+            assert revisions == sorted(set(revisions)), "one of many commands was applied twice, or out of turn"
+            put = [(*item, at) for item, at in zip(items, revisions, strict=True)]
+            written += put
+            found = await client.get_many([key for key, _ in items])
+            assert [(one.value, one.revision) for one in found] == [(value, at) for _, value, at in put]
+            await asyncio.sleep(0.1)
 
 
 async def _check_all_is_there(replicas: Stores, written: list[tuple[bytes, bytes, int]], counted: list[int]) -> None:
