@@ -60,6 +60,8 @@ class SimMetadata:
     Attributes:
         leader: What is committed, for tests to look at.
         is_available: Whether there is a quorum; see `set_available`.
+        write_s: (least, most) time that the servers' disks take for a write, and for the beginning of a session: what
+            the session asks behind it waits, its pings too, and a client that hears nothing leaves its server.
         on_change: Called with each committed change, in their order: what the truth is, whoever has heard of it.
 
     """
@@ -72,6 +74,7 @@ class SimMetadata:
         self.leader = Leader()
         self.replicas = [TreeReplica() for _ in range(_REPLICA_COUNT)]
         self.is_available = True
+        self.write_s: tuple[float, float] = (0.0, 0.0)
         self.on_change: list[Callable[[TreeWrite], None]] = []
         self._next_session_id = _FIRST_SESSION_ID
         self._sessions: dict[int, _ServerSession] = {}
@@ -136,6 +139,10 @@ class SimMetadata:
             return False
         session.heard_at = self.loop.time()
         return True
+
+    def write_time_s(self) -> float:
+        """Draw how long a write that comes now takes."""
+        return self.rng.uniform(*self.write_s) if self.write_s[1] else 0.0
 
     def is_reachable(self, host: str) -> bool:
         """Return whether a host's packets arrive and there is a quorum."""

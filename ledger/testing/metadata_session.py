@@ -1,5 +1,7 @@
 """One client's session with the simulated metadata store: what `ledger.zookeeper.session` is to ZooKeeper."""
 
+# Longer than 400 lines: the client's side of a connection and the server's share its requests.
+
 from __future__ import annotations
 
 import asyncio
@@ -29,13 +31,18 @@ Operation = Callable[[], tuple[Any, list[TreeWrite]]]
 
 
 class _Request:
-    """One request on its way. `watch` is left at the server asked if the operation succeeds there."""
+    """One request on its way. `watch` is left at the server asked if the operation succeeds there.
+
+    `durable_at` is when a write is on the servers' disks; None = it is no write, or has not arrived.
+    """
 
     def __init__(self, what: str, operation: Operation, future: asyncio.Future[Any]) -> None:
         self.what = what
         self.operation = operation
         self.future = future
         self.watch: tuple[str, str, Callable[[], None]] | None = None
+        self.is_write = False
+        self.durable_at: float | None = None
         self.is_applied = False
         self.answer: Any = None
 
@@ -119,19 +126,23 @@ class SimMetadataSession:
             owner = self._session_id if ephemeral else 0
             return self._servers.leader.create(path, value, owner=owner, sequential=sequential, parents=parents)
 
-        created: str = await self._call(f"create {path}", operation)
+        created: str = await self._call(f"create {path}", operation, is_write=True)
         return created
 
     async def set(self, path: str, value: bytes, version: int) -> int:
-        written: int = await self._call(f"write {path}", lambda: self._servers.leader.set(path, value, version))
+        written: int = await self._call(
+            f"write {path}", lambda: self._servers.leader.set(path, value, version), is_write=True
+        )
         return written
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self._call(f"delete {path}", lambda: (None, self._servers.leader.delete(path, version)))
+        await self._call(f"delete {path}", lambda: (None, self._servers.leader.delete(path, version)), is_write=True)
 
     async def change(self, changes: Sequence[NodeChange]) -> None:
         await self._call(
-            f"change {', '.join(one.path for one in changes)}", lambda: (None, self._servers.leader.change(changes))
+            f"change {', '.join(one.path for one in changes)}",
+            lambda: (None, self._servers.leader.change(changes)),
+            is_write=True,
         )
 
     async def sync(self, path: str) -> None:
@@ -176,7 +187,11 @@ class SimMetadataSession:
         self._replica = None
         lost = [*self._sent, *self._waiting]
         for request in self._sent:
-            if not request.is_applied and self._rng.random() < self._servers.rates.late_rate:
+            if request.is_applied:
+                continue
+            if request.durable_at is not None:  # It is on its way to the disks, whoever waits for it.
+                self._servers.network.later(max(0.0, request.durable_at - self._loop.time()), self._apply_late, request)
+            elif self._rng.random() < self._servers.rates.late_rate:
                 self._servers.network.later(self._rng.uniform(0.0, _LATE_S_MAX), self._apply_late, request)
         self._sent.clear()
         self._waiting.clear()
@@ -194,10 +209,13 @@ class SimMetadataSession:
         kind: str = "",
         path: str = "",
         watch: Watcher | None = None,
+        *,
+        is_write: bool = False,
     ) -> Any:
         if self._is_closed:
             raise MetadataSessionLostError(f"simulated metadata, {what}: the session is closed")
         request = _Request(what, operation, self._loop.create_future())
+        request.is_write = is_write
         if watch is not None:
             request.watch = (kind, path, watch)
         self._send(request)
@@ -229,20 +247,37 @@ class SimMetadataSession:
             is_reachable = servers.is_reachable(self.host)
             is_answered = is_reachable and servers.is_heard_by(self.host)
             if self._replica is None:
-                if is_answered:
-                    self._connect()
-                else:
-                    again_s = self._rng.uniform(0.05, 1.0)
+                again_s = self._begin_to_connect(again_s) if is_answered else self._rng.uniform(0.05, 1.0)
             elif is_reachable and not servers.hear(self._session_id):
                 self._lose_session()
                 again_s = self._rng.uniform(0.05, 1.0)
-            elif is_answered:
+            elif is_answered and not self._waits_for_disks:
                 self._heard_at = now
             elif now - self._heard_at >= self._timeout_s * 2 / 3:
                 self.drop()
         network.later(again_s, self._beat)
 
+    @property
+    def _waits_for_disks(self) -> bool:
+        """True if the oldest request under way, and with it all behind it, waits for a write of the servers."""
+        durable_at = self._sent[0].durable_at if self._sent else None
+        return durable_at is not None and durable_at > self._loop.time()
+
+    def _begin_to_connect(self, again_s: float) -> float:
+        """Connect, now or when a new session is on the servers' disks; return when to look again."""
+        wait_s = 0.0 if self._session_id else self._servers.write_time_s()
+        if wait_s >= self._timeout_s:
+            return self._timeout_s + self._rng.uniform(0.05, 1.0)  # It has given up by then, and asks anew.
+        if wait_s:
+            self._servers.network.later(wait_s, self._connect)
+            return wait_s + again_s
+        self._connect()
+        return again_s
+
     def _connect(self) -> None:
+        process = self._process
+        if self._replica is not None or self._is_closed or (process is not None and not process.is_alive):
+            return
         servers = self._servers
         if self._session_id and not servers.hear(self._session_id):
             self._lose_session()
@@ -300,6 +335,12 @@ class SimMetadataSession:
             self._lose_session()
             return
         request = self._sent[0]
+        if request.is_write and request.durable_at is None:
+            wait_s = servers.write_time_s()
+            request.durable_at = self._loop.time() + wait_s
+            if wait_s:
+                self._serve_later(wait_s)
+                return
         if not request.is_applied:
             request.answer = self._apply(request)
             request.is_applied = True

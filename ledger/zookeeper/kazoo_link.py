@@ -9,6 +9,9 @@
 * With TLS kazoo trusts the system's authorities beside the one that it was given, and checks no names unless told to.
   Here connections are encrypted by the context that bookies' clients have, made anew when a file has changed.
 * Why a server was not connected to, kazoo only logs. Here the last reason is kept for whoever waits.
+* With a session of two seconds, kazoo leaves a server whose answer to a ping takes half a second, and with it the
+  replies to all that is under way. A server answers pings behind the writes that wait for its disk: where that is slow,
+  no write would ever have a reply. Here a server that says nothing is left later, and asked for more signs of life.
 
 Only documented parts of kazoo are built upon: the handler that makes sockets and threads for it.
 """
@@ -28,6 +31,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionClosedError
 from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.serialization import Connect
 from kazoo.retry import KazooRetry
 
 from ledger.ports import NodeChange
@@ -35,6 +39,8 @@ from ledger.tls import ClientContexts, describe_tls_error
 from ledger.zookeeper.tls_file import TLS_FILE_VARIABLE
 
 _LOGGER = logging.getLogger(__name__)
+_ALONE_S_MIN = 5.0
+"""Silence for which a server is not left where there is no other: a new connection to it brings nothing."""
 
 
 class WakeUpSocket(socket.socket):
@@ -58,6 +64,8 @@ class WatchedHandler(SequentialThreadingHandler):  # type: ignore[misc]
     Attributes:
         progress_s: `time.monotonic` of the last attempt to connect.
         refusal: Why the last attempt to connect failed, "" since one was answered.
+        connection: Kazoo's connection; None = not known.
+        silence_s_max: A server is not left before it has said nothing for so long.
 
     """
 
@@ -66,6 +74,9 @@ class WatchedHandler(SequentialThreadingHandler):  # type: ignore[misc]
         self._on_end = on_end
         self._tls = tls
         self._tried = ""
+        self._heard_s = time.monotonic()
+        self.connection: Any = None
+        self.silence_s_max = 0.0
         self.progress_s = time.monotonic()
         self.refusal = ""
 
@@ -83,12 +94,25 @@ class WatchedHandler(SequentialThreadingHandler):  # type: ignore[misc]
         if any(isinstance(reader, ssl.SSLSocket) and reader.pending() for reader in readers):
             found = super().select(readers, writers, others, 0)
             decrypted = [one for one in readers if isinstance(one, ssl.SSLSocket) and one.pending()]
+            self._heard_s = time.monotonic()
             return [*decrypted, *(one for one in found[0] if one not in decrypted)], found[1], found[2]
-        return super().select(readers, writers, others, timeout)
+        found = super().select(readers, writers, others, timeout)
+        self._judge_silence(found[0])
+        return found
+
+    def _judge_silence(self, ready: Sequence[Any]) -> None:
+        """Have kazoo ask for another sign of life, instead of leaving the server, while it may be silent."""
+        connection, now_s = self.connection, time.monotonic()
+        if connection is None:
+            return
+        if getattr(connection, "_socket", None) in ready:
+            self._heard_s = now_s
+        elif not ready and now_s - self._heard_s < self.silence_s_max:
+            connection.ping_outstanding.clear()
 
     def create_connection(self, address: tuple[str, int], hostname: str, **options: Any) -> Any:
         """Connect to a server, and take note that it was tried, and of what came of it."""
-        self.progress_s = time.monotonic()
+        self.progress_s = self._heard_s = time.monotonic()
         self._tried = f"{hostname}:{address[1]}"
         try:
             if self._tls is None:
@@ -316,21 +340,37 @@ class KazooLink:
         """Take note of the time-out that the server grants, or of its refusal: kazoo keeps both to itself."""
         connection = getattr(self.client, "_connection", None)
         invoke = getattr(connection, "_invoke", None)
-        if invoke is None:
+        if invoke is None or not hasattr(connection, "ping_outstanding"):
             return  # Another kazoo than those we know: the time-out granted stays unknown.
+        self._handler.connection = connection
 
-        def invoke_on_thread(*arguments: Any, **options: Any) -> Any:
+        def invoke_on_thread(timeout_s: float, request: Any, *arguments: Any, **options: Any) -> Any:
+            if isinstance(request, Connect) and not request.session_id:
+                # It is written down first. Kazoo gives each of several servers a part of the time that it may take.
+                timeout_s = max(timeout_s, request.time_out / 1000)
             try:
-                answer = invoke(*arguments, **options)
+                answer = invoke(timeout_s, request, *arguments, **options)
             except Exception as error:
                 self._handler.take_note(error)
                 raise
             self._handler.take_note(None)
             if isinstance(answer, tuple):
                 self.granted_ms = getattr(answer[0], "time_out", self.granted_ms)
+                self._handler.silence_s_max = silence_s_max(self.granted_ms / 1000, len(self.client.hosts))
             return answer
 
         connection._invoke = invoke_on_thread  # type: ignore[union-attr]
+
+
+def silence_s_max(granted_s: float, server_count: int) -> float:
+    """Return how long a server may say nothing before it is left.
+
+    Args:
+        granted_s: Time for which the session outlives its client's silence.
+        server_count: That the client knows. If there are others, one of them must hear of it in time.
+
+    """
+    return granted_s / 2 if server_count > 1 else max(_ALONE_S_MIN, 2 * granted_s)
 
 
 def _encrypted(

@@ -182,6 +182,11 @@ class LeaderProtocol:
             Resigned: self._on_resigned,
         }
 
+    @property
+    def has_recovered(self) -> bool:
+        """True if it has closed the ledger that the leader before left open."""
+        return self._recovered is not None
+
     def handle(self, event: Event) -> list[Effect]:
         """Take one event; return what is to be done, in order.
 

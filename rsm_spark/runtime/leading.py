@@ -43,6 +43,7 @@ from rsm_spark.core.leadership_events import (
     StepDown,
     WriteChain,
 )
+from rsm_spark.core.leadership_progress import LeadershipProgress
 from rsm_spark.core.leadership_table import Phase
 from rsm_spark.core.machine import AdvisedMachine, encode_description
 from rsm_spark.core.records import KernelRecord
@@ -149,20 +150,16 @@ class LeaderDriver:
         return self._outcome
 
     async def _until_over(self, drive: asyncio.Task[None]) -> None:
-        """Wait until this leadership ends; one that gets nowhere is given up: another replica may reach more bookies.
-
-        A leader with nothing to do writes idle entries, and a candidate replays, so that its tip moves.
-        """
+        """Wait until this leadership ends; one that gets nowhere is given up: others may reach more bookies."""
         either: list[asyncio.Future[Any]] = [drive, self._resigned]
         loop, give_up_s = asyncio.get_running_loop(), self._context.settings.give_up_s
-        tip, moved_at = self._context.tip, loop.time()
+        progress = LeadershipProgress(self._context.tip, loop.time())
         while True:
             await asyncio.wait(either, timeout=give_up_s / _LOOKS, return_when=asyncio.FIRST_COMPLETED)
             if drive.done() or self._resigned.done():
                 return
-            if self._context.tip != tip:
-                tip, moved_at = self._context.tip, loop.time()
-            elif loop.time() - moved_at >= give_up_s:
+            progress.look(self._context.tip, self.protocol, loop.time())
+            if progress.still_s >= give_up_s:
                 self.resign(f"nothing was confirmed for {give_up_s:g} s: another replica may reach more bookies")
 
     def resign(self, reason: str) -> None:

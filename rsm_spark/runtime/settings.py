@@ -36,8 +36,8 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
             fresh, a deposed leader sees its fence.
         grow_s: A ledger on fewer bookies than wanted is kept for so long before its leader looks whether enough are
             back, and rolls; twice as long each time that bookies go again soon, up to 10 minutes.
-        give_up_s: A leader, or who takes over, resigns when no entry was confirmed or replayed for so long, for another
-            replica to try: it may be cut off from the bookies alone.
+        give_up_s: A leader, or who takes over, resigns when for so long no entry was confirmed or replayed, nor another
+            step of its take-over done, for another replica to try: it may be cut off from the bookies alone.
         beat_s: Time between two beats of a replica's event loop, which other replicas listen to.
         poll_s: How often a follower reads chain and ledger metadata again although no watch fired.
         retry_s: Pause before a refused step (no bookies, metadata store away) is tried again.
