@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +22,8 @@ from connectors.errors import BadRowError, OptionError
 
 BYTES = (BinaryType, StringType)
 INTEGERS = (ShortType, IntegerType, LongType)
-_NAMED_MAX = 10
+_NAMED_MAX = 20
+_NAME_CHARS_MAX = 100
 
 
 class SinkColumn(NamedTuple):
@@ -69,16 +71,16 @@ def check_columns(kind: str, schema: StructType, columns: Mapping[str, SinkColum
 
     """
     names = schema.names
-    missing = [name for name, column in columns.items() if column.is_needed and name not in names]
+    counts = Counter(names)
+    missing = [name for name, column in columns.items() if column.is_needed and name not in counts]
     if missing:
-        more = ", …" if len(names) > _NAMED_MAX else ""
         needed = [name for name, column in columns.items() if column.is_needed]
         rest = [name for name, column in columns.items() if not column.is_needed]
         raise OptionError(
-            f"sink ledger, as={kind}: column {missing[0]} is missing: the frame has {', '.join(names[:_NAMED_MAX])}"
-            f"{more}; needed: {', '.join(needed)}; optional: {', '.join(rest)}"
+            f"sink ledger, as={kind}: column {missing[0]} is missing: the frame has {_listed(names)}; needed: "
+            f"{_listed(needed)}; optional: {_listed(rest)}"
         )
-    twice = [name for name in columns if names.count(name) > 1]
+    twice = [name for name in columns if counts[name] > 1]
     if twice:
         raise OptionError(
             f"sink ledger, as={kind}: column {twice[0]} is there more than once: select what is to be written"
@@ -87,14 +89,21 @@ def check_columns(kind: str, schema: StructType, columns: Mapping[str, SinkColum
         column = columns.get(field.name)
         if column is None:
             raise OptionError(
-                f"sink ledger, as={kind}: there is no column {field.name}: known are {', '.join(columns)}; select what "
-                "is to be written"
+                f"sink ledger, as={kind}: there is no column {field.name:.{_NAME_CHARS_MAX}}: known are "
+                f"{_listed(list(columns))}; select what is to be written"
             )
         if not isinstance(field.dataType, column.types):
+            found = field.dataType.simpleString()
             raise OptionError(
-                f"sink ledger, as={kind}: column {field.name} is {field.dataType.simpleString()}, it must be "
+                f"sink ledger, as={kind}: column {field.name} is {found:.{_NAME_CHARS_MAX}}, it must be "
                 f"{column.words}: cast it"
             )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names for an error: some of them, if they are many or long."""
+    more = ", …" if len(names) > _NAMED_MAX else ""
+    return ", ".join(f"{name:.{_NAME_CHARS_MAX}}" for name in names[:_NAMED_MAX]) + more
 
 
 def values_of(column: pa.Array[Any], *, as_bytes: bool = False) -> list[Any]:

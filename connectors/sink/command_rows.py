@@ -88,7 +88,7 @@ class CallCommands:
                 raise bad_row(part, number, "method", "it is null")
             try:
                 decoded = msgspec.json.decode(said or "{}")
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, RecursionError) as error:
                 raise bad_row(part, number, "arguments", f"{said[:60]!r} is no JSON: {error}", method) from error
             if not isinstance(decoded, dict):
                 raise bad_row(part, number, "arguments", f"{said[:60]!r} is no JSON object", method)

@@ -16,7 +16,7 @@ start_ms, delay_ms, deadline_ms, ttl_ms, timeout_ms, heartbeat_ms    integer, op
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,6 +32,14 @@ _FOR_TENANTS, _SUBMIT, _SUBMITTED, _REFUSED = 8, 1, 1, 20
 """Kinds of the broker's messages."""
 PAYLOAD_BYTES_MAX = 1024 * 1024
 NAME_BYTES_MAX = 200
+RETRY_BYTES_MAX = 4 * 1024
+RESOURCES_MAX = 16
+AMOUNT_MAX = 1_000_000_000
+PRIORITY_MAX = 1_000_000
+GROUP_MAX = 2**31 - 1
+DURATION_MS_MAX = 100 * 366 * 24 * 3_600_000
+TIME_MS_MAX = 253_402_300_799_999
+"""The broker's bounds: it refuses a chunk as a whole, and names no row."""
 _TASK_BYTES = 200
 """Bytes of a task beside its payload and its tenant, which the log has twice."""
 _SOON_OVER = frozenset({"queue-full", "bytes-full", "memory-full", "draining"})
@@ -70,8 +78,23 @@ TASK_COLUMNS = {"tenant": SinkColumn.of_text(is_needed=True)} | {
 }
 _NAMES = [(at, name) for at, name in enumerate(_COLUMN_OF_TASK) if name in ("slot", "key", "code", "mode")]
 _TIMES = [(at, name) for at, name in enumerate(_COLUMN_OF_TASK) if name.endswith("_ms")]
+_MOMENTS = ("start_ms", "deadline_ms")
 _control_of = re.compile(r"[\x00-\x1f\x7f]").search
-_TYPE, _PAYLOAD, _RESOURCES = (list(_COLUMN_OF_TASK).index(name) for name in ("type", "payload", "resources"))
+_TYPE, _PAYLOAD, _RESOURCES, _RETRY = (
+    list(_COLUMN_OF_TASK).index(name) for name in ("type", "payload", "resources", "retry")
+)
+_EITHER = [
+    tuple((at, name) for at, name in _TIMES if name in pair)
+    for pair in (("start_ms", "delay_ms"), ("deadline_ms", "ttl_ms"))
+]
+_BOUNDS = [
+    (list(_COLUMN_OF_TASK).index(name), name, low, high)
+    for name, low, high in (
+        ("max_attempts", 0, AMOUNT_MAX),
+        ("priority", -PRIORITY_MAX, PRIORITY_MAX),
+        ("group", 1, GROUP_MAX),
+    )
+]
 
 TenantTask = tuple[str, list[Any]]
 """A task of a tenant, in the order of the broker's columns."""
@@ -116,7 +139,7 @@ class TaskCommands:
             task = [null if value is None else value for value, null in zip(values, nulls, strict=True)]
             task[_RESOURCES] = dict(task[_RESOURCES])
             _check(part, number, tenant, task)
-            made.append(((tenant, task), len(task[_PAYLOAD]) + 2 * len(tenant) + _TASK_BYTES))
+            made.append(((tenant, task), len(task[_PAYLOAD]) + len(task[_RETRY]) + 2 * len(tenant) + _TASK_BYTES))
         self._row_counts[part] = first + count
         yield from made
 
@@ -162,7 +185,38 @@ def _check(part: int, row: int, tenant: str | None, task: Sequence[Any]) -> None
             fault = f"{value!r:.60} is no name: 1 to {NAME_BYTES_MAX} bytes of UTF-8 without control characters"
             raise bad_row(part, row, name, fault)
     for at, name in _TIMES:
-        if task[at] < 0:
+        if not 0 <= task[at] <= (TIME_MS_MAX if name in _MOMENTS else DURATION_MS_MAX):
             raise bad_row(part, row, name, f"{task[at]} is no time in milliseconds")
-    if None in task[_RESOURCES].values():
-        raise bad_row(part, row, "resources", "an amount is null")
+    for (one, name), (other, other_name) in _EITHER:
+        if task[one] and task[other]:
+            raise bad_row(part, row, name, f"{other_name} is given too: give one of them")
+    for at, name, low, high in _BOUNDS:
+        if task[at] is not None and not low <= task[at] <= high:
+            raise bad_row(part, row, name, f"{task[at]} is not from {low:,} to {high:,}")
+    if task[_RESOURCES]:
+        _check_resources(part, row, task[_RESOURCES])
+    if task[_RETRY]:
+        _check_retry(part, row, task[_RETRY])
+
+
+def _check_resources(part: int, row: int, resources: Mapping[str, int | None]) -> None:
+    if len(resources) > RESOURCES_MAX:
+        raise bad_row(part, row, "resources", f"{len(resources):,} resources: a task may ask for {RESOURCES_MAX}")
+    for name, amount in resources.items():
+        if amount is None:
+            raise bad_row(part, row, "resources", "an amount is null")
+        if not 1 <= amount <= AMOUNT_MAX:
+            raise bad_row(part, row, "resources", f"amount {amount} of {name!r:.60} is not from 1 to {AMOUNT_MAX:,}")
+        if not name or len(name.encode()) > NAME_BYTES_MAX or _control_of(name) or "," in name or "=" in name:
+            raise bad_row(part, row, "resources", f"{name!r:.60} is no name of a resource")
+
+
+def _check_retry(part: int, row: int, retry: str) -> None:
+    if len(retry) > RETRY_BYTES_MAX:
+        raise bad_row(part, row, "retry", f"{len(retry):,} characters of JSON: {RETRY_BYTES_MAX:,} are the most")
+    try:
+        decoded = msgspec.json.decode(retry)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise bad_row(part, row, "retry", f"{retry!r:.60} is no JSON: {error}") from error
+    if not isinstance(decoded, dict):
+        raise bad_row(part, row, "retry", f"{retry!r:.60} is no JSON object")
