@@ -305,3 +305,17 @@ def test_who_reads_only_alters_nothing() -> None:
     talk.base.execute("CREATE TABLE t (a INT)")
     assert talk.say(b.query("ALTER TABLE t ALTER COLUMN a TYPE text")) == ["E 42501", "Z I"]
     assert talk.tasks == ["TranslateQuery"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(_REQUESTS, max_size=12))
+def test_requests_that_are_taken_at_once_are_answered_as_by_steps(requests: list[bytes]) -> None:
+    said = []
+    for takes_at_once in (True, False):
+        talk = Talk()
+        talk.takes_at_once = takes_at_once
+        talk.say(b.query("CREATE TABLE t (id INTEGER PRIMARY KEY, v)"))
+        answers = [talk.bytes_for(request) for request in (*requests, b.SYNC)]
+        rows = talk.base.execute("SELECT id, v FROM t").fetchall() if not talk.base.in_transaction else []
+        said.append((answers, talk.session.held_bytes, talk.tasks, rows))
+    assert said[0] == said[1]
