@@ -1,7 +1,7 @@
 """Look at a whole cluster, by what the commands `rsm status`, `rsm cluster` and `rsm doctor` are made of.
 
-A quick look asks for what changes: who serves, what is marked, what each replica says of itself. A thorough one reads
-the metadata of every ledger, connects to each bookie and looks at consumers.
+A quick look asks each replica and broker what it says of itself. A thorough one reads the metadata of every ledger too,
+connects to each bookie and looks at consumers; a bookie that comes or goes has one taken at once.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class ClusterLook:
         self._armed: set[str] = set()
         self._bookies: list[ClusterBookie] = []
         self._found: list[Finding] = []
+        self._report: CopiesReport | None = None
 
     async def look(self, before: ConsoleView, now_ms: int, *, is_thorough: bool) -> ConsoleView:
         """Return the view of now, without warnings; where the cluster cannot be asked, the one before with the reason.
@@ -64,7 +65,7 @@ class ClusterLook:
 
         """
         try:
-            return await self._look(before, now_ms, is_thorough=is_thorough)
+            return await self._look(now_ms, is_thorough=is_thorough)
         except (LedgerError, RsmError, TimeoutError, OSError) as error:
             self._armed.clear()  # What has failed may have left no watch.
             why = cut(str(error) or type(error).__name__)
@@ -75,16 +76,18 @@ class ClusterLook:
         self._tasks.close()
         await self._logs.close()
 
-    async def _look(self, before: ConsoleView, now_ms: int, *, is_thorough: bool) -> ConsoleView:
+    async def _look(self, now_ms: int, *, is_thorough: bool) -> ConsoleView:
         client = self._client
         began_s = time.perf_counter()
         await client.store.sync("/")
         zookeeper_ms = (time.perf_counter() - began_s) * 1000
         await self._watch()
-        report = await report_copies(client.ledgers, is_thorough=is_thorough)
-        if is_thorough or not before.at_ms:
+        report = self._report
+        if is_thorough or report is None:
+            report = await report_copies(client.ledgers)
             self._bookies = await look_at_bookies(client.ledgers)
             self._found = await look_at_cluster(client)
+            self._report = report
         names = await log_names(client.store, self._root)
         logs, found = await self._logs.look(names, list(report.writable), is_thorough=is_thorough)
         brokers = [one for one in logs if one.machine == _BROKER][:_BROKERS_MAX]
