@@ -5,7 +5,7 @@
 2. A ledger that a file has had goes only once the log is trimmed beyond the revision at which it lost its name. Until
    then an older state can be had, by a replay or by a fork; behind that no snapshot can be gone on from that names it.
 3. A ledger of which the log knows nothing was created by a server that died before it could note it. Its metadata say
-   for which upload; once that has ended, nothing will ever name it. A new leader looks for those once.
+   for which upload; once that has ended, nothing will ever name it. A leader looks for those first, and every hour.
 4. What is asked of the state is asked as any read: what is not confirmed frees nothing.
 
 The ledger goes first, then the log forgets it: cut off in between, the next round does it again.
@@ -37,11 +37,13 @@ from rsm_spark.files.commands import (
     UploadBegun,
 )
 from rsm_spark.log.chain_store import ChainStore
+from rsm_spark.log.contents import has_contents
 from rsm_spark.log.sharing import SharedLedgers
 
 _LOGGER = logging.getLogger(__name__)
 _AT_ONCE = 100
 _PAUSE_S = 0.2
+_SWEEP_S = 3_600.0
 Execute = Callable[[FileCommand], Awaitable[FileDone | UploadBegun]]
 Ask = Callable[[FileQuery], Awaitable[FileResult]]
 
@@ -83,24 +85,25 @@ class FileCleaner:
         self._leads = leads
         self._pause_s = pause_s
         self._wake = asyncio.Event()
-        self._has_swept = False
+        self._swept_at: float | None = None
 
     def look(self) -> None:
         """Look now: the role has changed."""
-        self._has_swept = False
+        self._swept_at = None
         self._wake.set()
 
     async def run(self) -> None:
         """Look again and again, while this replica leads; until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
             if self._leads():
                 try:
                     await self.round()
-                    if not self._has_swept:
-                        self._has_swept = True
+                    if self._swept_at is None or loop.time() - self._swept_at >= _SWEEP_S:
+                        self._swept_at = loop.time()
                         await self.sweep()
                 except (LedgerError, RsmError, TimeoutError) as error:
-                    self._has_swept = False
+                    self._swept_at = None
                     _LOGGER.info("freeing the space of files has to wait: %s", error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._pause_s)
@@ -114,11 +117,10 @@ class FileCleaner:
             RsmError: The state cannot be asked.
 
         """
-        found = await self._ask(ListFreed("/", _AT_ONCE * 10))
-        assert isinstance(found, FreedLedgers)
-        if not found.ledgers:
-            return
         chain, _ = await self._chains.read()
+        begin = chain.ledgers[0].first_revision if chain.ledgers else 0
+        found = await self._ask(ListFreed("/", _AT_ONCE * 10, max(begin, 1)))
+        assert isinstance(found, FreedLedgers)
         due = [one for one in found.ledgers if is_due(one, chain)]
         for first in range(0, len(due), _AT_ONCE):
             some = due[first : first + _AT_ONCE]
@@ -128,6 +130,8 @@ class FileCleaner:
     async def sweep(self) -> None:
         """Look through all ledgers of the cluster, in slices, for contents of this log that nothing knows of."""
         chain, _ = await self._chains.read()
+        if not await has_contents(self._client.store, chain.log_id, self._rsm_root):
+            return
         ledgers = await self._client.list()
         for first in range(0, len(ledgers), _AT_ONCE):
             asked = []

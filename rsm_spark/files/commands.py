@@ -204,10 +204,11 @@ class SumEntries(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class ListFreed(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """List ledgers that nothing names any more, some of them. The path is the root."""
+    """List ledgers that nothing named any more before a revision, some of them. The path is the root."""
 
     path: str
     limit: int
+    before: int
 
 
 class FindNameless(msgspec.Struct, frozen=True, array_like=True, tag=6):

@@ -22,6 +22,8 @@ from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.contents import note_contents
 from rsm_spark.runtime.settings import ReplicaSettings
 
+_FETCHED_MAX = 32
+"""Chunks that are fetched at once, for all who read: they count against nobody before they are there."""
 _WINDOW = 4
 """Chunks of one content that are on their way to bookies at once."""
 _INDEXES_BYTES_MAX = 16 * 1024 * 1024
@@ -114,6 +116,7 @@ class ContentLedgers:
         self._opened: OrderedDict[FileContent, _Opened] = OrderedDict()
         self._index_bytes = 0
         self._is_noted = False
+        self._fetching = asyncio.Semaphore(_FETCHED_MAX)
 
     # ---- writing
 
@@ -186,7 +189,8 @@ class ContentLedgers:
         return asyncio.get_running_loop().create_task(self._chunk(opened, content, number))
 
     async def _chunk(self, opened: _Opened, content: FileContent, number: int) -> bytes:
-        (entry,) = await opened.handle.read(number, number)
+        async with self._fetching:
+            (entry,) = await opened.handle.read(number, number)
         fault = content.fault_of_chunk(opened.digests, number, entry.payload)
         if fault:
             raise _damaged(content, fault)

@@ -200,7 +200,7 @@ class FileMachine(TableMachine):
 
     def _answer(self, query: FileQuery, revision: int) -> FileResult:
         if isinstance(query, ListFreed):
-            return self._freed(query.limit)
+            return self._freed(query)
         if isinstance(query, FindNameless):
             return self._nameless(query, revision)
         names = names_of(query.path)
@@ -224,12 +224,14 @@ class FileMachine(TableMachine):
         found = self.tree.page(node.number, query.after, limit + 1)
         return EntriesPage([self._shown(name, one) for name, one in found[:limit]], has_more=len(found) > limit)
 
-    def _freed(self, limit: int) -> FreedLedgers:
+    def _freed(self, query: ListFreed) -> FreedLedgers:
         found: list[FreedLedger] = []
         for (ledger,), (number, was_named) in self.items(FREED_TABLE):
-            if len(found) >= min(limit, PAGE_MAX):
+            if len(found) >= min(query.limit, PAGE_MAX):
                 break
-            found.append(FreedLedger(ledger, number, self.revision_of(FREED_TABLE, ledger) if was_named else 0))
+            revision = self.revision_of(FREED_TABLE, ledger) if was_named else 0
+            if revision < query.before:
+                found.append(FreedLedger(ledger, number, revision))
         return FreedLedgers(tuple(found))
 
     def _nameless(self, query: FindNameless, revision: int) -> NamelessLedgers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 from collections.abc import Iterable
 
 import msgspec
@@ -39,6 +39,7 @@ from rsm_spark.server.replica_server import StoreService
 from rsm_spark.snapshots.manifest import SnapshotStore
 from rsm_spark.transport.connections import PORTS
 
+_LOGGER = logging.getLogger(__name__)
 _CLEANER = "the cleaner of files"
 
 
@@ -117,14 +118,14 @@ class FileService(StoreService):
             await self._links.close()
             raise
         self._cleaning = asyncio.get_running_loop().create_task(self._cleaner.run())
+        self._cleaning.add_done_callback(_tell_end)
 
     async def stop(self) -> None:
         """Take no more requests, answer what was taken, and leave in an orderly way."""
         await self._door.stop()
         if self._cleaning is not None:
             self._cleaning.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._cleaning
+            await asyncio.wait([self._cleaning])
         try:
             await super().stop()
         finally:
@@ -180,6 +181,11 @@ class _FileTelemetry(Collector):
         yield GaugeMetricFamily(
             "rsm_files_answer_bytes", "Bytes of long answers that callers take.", value=state.answers.held
         )
+
+
+def _tell_end(cleaning: asyncio.Task[None]) -> None:
+    if not cleaning.cancelled() and cleaning.exception() is not None:
+        _LOGGER.error("space of files is not freed any more", exc_info=cleaning.exception())
 
 
 def _reply(page: ProbePage) -> HttpReply:

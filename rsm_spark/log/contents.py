@@ -18,6 +18,17 @@ async def note_contents(store: MetadataStore, log_id: str, rsm_root: str) -> Non
     await ensure_node(store, contents_path(log_id, rsm_root))
 
 
+async def has_contents(store: MetadataStore, log_id: str, rsm_root: str) -> bool:
+    """Return whether a log has, or had, such ledgers; some of them may still be without a name.
+
+    Raises:
+        MetadataError: The metadata store cannot be asked.
+
+    """
+    await store.sync(rsm_root)
+    return await store.exists(contents_path(log_id, rsm_root)) is not None
+
+
 async def contents_of(client: LedgerClient, log_id: str, rsm_root: str) -> dict[int, int]:
     """Return the ledgers that hold contents for a log, each with the number under which the log knows it.
 
@@ -25,8 +36,7 @@ async def contents_of(client: LedgerClient, log_id: str, rsm_root: str) -> dict[
         MetadataError: The metadata store cannot be asked.
 
     """
-    await client.store.sync(rsm_root)
-    if await client.store.exists(contents_path(log_id, rsm_root)) is None:
+    if not await has_contents(client.store, log_id, rsm_root):
         return {}
     found = {ledger: content_number(one.custom) for ledger, one in (await ledgers_of(client, log_id)).items()}
     return {ledger: number for ledger, number in found.items() if number is not None}

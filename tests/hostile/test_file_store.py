@@ -150,29 +150,28 @@ async def test_a_token_is_given_to_those_alone_who_have_it(cluster: DevCluster, 
         assert _SECRETS["ann"] not in server.errors()
 
 
+@pytest.mark.parametrize("options", [(), ("--ledger-files",)], ids=["records", "ledgers"])
 async def test_a_client_goes_on_beside_bodies_that_never_end_and_answers_that_nobody_takes(
-    cluster: DevCluster, tmp_path: Path
+    cluster: DevCluster, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    async with _server(cluster, tmp_path) as server:
+    async with _server(cluster, tmp_path, *options) as server:
         address = server.ready["http_address"]
         async with FileCaller(address, _SECRETS["ann"]) as ann, FileCaller(address, _SECRETS["eve"]) as eve:
-            number = 0
+            number, kind = 0, "ledgers" if options else "records"
 
             async def checkpoint() -> None:
                 nonlocal number
                 number += 1
-                made = await ann.create(f"/ann/.{number}", b"offsets" * 10)
+                made = await ann.create(f"/ann/{kind}/.{number}", b"offsets" * 10)
                 assert made.status_code == 201, made.text
                 moved = await ann.ask(
-                    "PUT", f"/ann/.{number}", "RENAME", destination=f"/ann/{number}", renameoptions="NONE"
+                    "PUT", f"/ann/{kind}/.{number}", "RENAME", destination=f"/ann/{kind}/{number}", renameoptions="NONE"
                 )
                 assert moved.status_code == 200, moved.text
 
             victim = Victim(checkpoint, servers=[server.process.pid])
             quiet = await victim.run(_CALLS)
-            assert (await eve.create("/an/large", b"x" * 1024 * 1024)).status_code == 201
-            for _ in range(3):
-                assert (await eve.append("/an/large", b"x" * 1024 * 1024)).status_code == 200
+            assert (await eve.create("/an/large", b"x" * 4 * 1024 * 1024, overwrite="true")).status_code == 201
             async with _attack(address):
                 attacked = await victim.run(_CALLS)
             attacked.assert_goes_on_like(quiet)

@@ -9,7 +9,7 @@ import pytest
 
 from rsm_spark.files import cleaning
 from rsm_spark.files.cleaning import FileCleaner
-from rsm_spark.files.commands import FindNameless, NamelessLedgers
+from rsm_spark.files.commands import FindNameless, ListFreed, NamelessLedgers
 from rsm_spark.files.content import FileContent, digest_of
 from rsm_spark.files.content_ledgers import ContentWriter
 from rsm_spark.files.draft import FileDraft
@@ -21,6 +21,8 @@ Patch = pytest.MonkeyPatch
 
 
 def deletes_a_ledger_that_a_snapshot_names(patch: Patch) -> None:
+    freed = FileMachine._freed
+    patch.setattr(FileMachine, "_freed", lambda self, query: freed(self, ListFreed("/", query.limit, 1 << 60)))
     patch.setattr(cleaning, "is_due", lambda _freed, _chain: True)
 
 
@@ -62,6 +64,18 @@ def shows_a_file_before_its_ledger_is_closed(patch: Patch) -> None:
         return FileContent(self.ledger, self.size, len(self._digests), digest_of(b"".join(self._digests)))
 
     patch.setattr(ContentWriter, "close", _close)
+
+
+def looks_once_for_ledgers_of_dead_servers(patch: Patch) -> None:
+    sweep = FileCleaner.sweep
+
+    async def _sweep(self: FileCleaner) -> None:
+        if self not in swept:
+            await sweep(self)
+            swept.append(self)
+
+    swept: list[FileCleaner] = []
+    patch.setattr(FileCleaner, "sweep", _sweep)
 
 
 def never_looks_for_ledgers_of_dead_servers(patch: Patch) -> None:

@@ -74,6 +74,7 @@ _ROOT = "/rsm"
 _SHORTENED = (
     (content, "CHUNK_BYTES", _CHUNK), (content_ledgers, "CHUNK_BYTES", _CHUNK), (uploads, "UPLOAD_MS", _UPLOAD_MS),
     (writing, "_NOTED_CHUNKS", 2), (cleaning, "_PAUSE_S", 0.05),
+    (cleaning, "_SWEEP_S", 20.0),
 )  # fmt: skip
 
 Files = dict[str, bytes | None]

@@ -69,7 +69,7 @@ def _named(store: Store, path: str, ledger: int, size: int = 3_000_000, *, overw
 
 def _freed(store: Store) -> dict[int, bool]:
     """Return the ledgers that are free, and whether a file had them."""
-    return {one.ledger: one.revision > 0 for one in store.ask(ListFreed("/", 100)).ledgers}
+    return {one.ledger: one.revision > 0 for one in store.ask(ListFreed("/", 100, 1 << 40)).ledgers}
 
 
 def test_a_file_in_a_ledger_is_there_when_the_log_says_so_and_what_is_appended_lies_behind_it() -> None:
@@ -111,6 +111,9 @@ def test_whatever_takes_a_file_away_frees_its_ledger_once() -> None:
     assert store.delete("/a/below", recursive=True) is True
     store.harness.advance(1)
     assert _freed(store) == {1: True, 2: True, 3: True, 4: True}
+    first = min(one.revision for one in store.ask(ListFreed("/", 9, 1 << 40)).ledgers)
+    assert [one.ledger for one in store.ask(ListFreed("/", 9, first + 1)).ledgers] == [1]
+    assert store.ask(ListFreed("/", 9, first)).ledgers == (), "those that may not go yet hide none that may"
     assert store.run(ForgetLedgers("/", (1, 3, 99))) is True
     assert store.run(ForgetLedgers("/", (1,))) is False
     assert sorted(_freed(store)) == [2, 4]
