@@ -20,6 +20,21 @@ _CONTENTS = """
 ```{toctree}
 :hidden:
 :maxdepth: 1
+:caption: Begin
+
+docs/tutorials/README
+docs/tutorials/service
+docs/tutorials/sql
+docs/tutorials/tasks
+docs/tutorials/spark
+docs/explained/how-it-works
+docs/explained/fencing
+docs/explained/leader-dies
+```
+
+```{toctree}
+:hidden:
+:maxdepth: 1
 :caption: Use
 
 docs/logs
