@@ -188,7 +188,11 @@ def _with_session(
         other_types=(SPARK_SQL, SPARK_PYTHON),
         until_idle_s=given.until_idle,
     )
-    return asyncio.run(_keep(given, run, spark, settings))
+    try:
+        return asyncio.run(_keep(given, run, spark, settings))
+    finally:
+        if given.python_threads:
+            spark.stop()  # Threads of Connect's server would keep the JVM of spark-submit alive.
 
 
 def _check_slots(spark: SparkSession, given: argparse.Namespace, bounds: PoolBounds) -> None:

@@ -40,7 +40,7 @@ def test_an_error_of_ours_is_a_sentence_and_others_keep_their_traces(spark: Spar
         (read(log="nowhere"), "there is no log nowhere"),
         (read(startingOfsets="latest"), "unknown option"),
         (read("ledger_state", table="nothing"), "has no table nothing: its tables are map"),
-        (read(rows="table", table="nothing"), "has no table"),
+        (read(rows="table", table="nothing"), "option table is nothing: machine map has map"),
     ):
         said = _said(wrong)
         assert why in said
