@@ -16,7 +16,7 @@ import pytest
 
 from tests.integration.namespaces import Namespaces, why_not
 from tests.integration.store_faults import SESSION_MS
-from tests.integration.store_processes import StoreProcess
+from tests.integration.store_processes import STORE, StoreProcess
 from tests.unit.ledger.bookie.test_tls import Authority
 
 LOG = "cut"
@@ -24,10 +24,18 @@ NAMES = ("a", "b", "c")
 
 
 class CutStores:
-    """Three replicas, each on a host of its name; with TLS and a token, as beyond loopback they must."""
+    """Three replicas, each on a host of its name; with TLS and a token, as beyond loopback they must.
 
-    def __init__(self, networks: Namespaces, folder: Path) -> None:
+    Args:
+        networks: Where.
+        folder: Of their files.
+        command: What `python -m` runs: the map, or another service.
+
+    """
+
+    def __init__(self, networks: Namespaces, folder: Path, command: Sequence[str] = STORE) -> None:
         self.networks = networks
+        self._command = command
         self._folder = folder
         authority = Authority(folder, "authority")
         addresses = ",".join(f"IP:{networks.address(host)}" for host in networks.hosts)
@@ -53,6 +61,7 @@ class CutStores:
             *options,
             prefix=self.networks.inside(host),
             environment=self.environment,
+            command=self._command,
         )
 
     def end(self) -> None:
@@ -92,13 +101,13 @@ class CutStores:
 
 
 @contextmanager
-def three_cut_stores(folder: Path, *options: str) -> Iterator[CutStores]:
+def three_cut_stores(folder: Path, *options: str, command: Sequence[str] = STORE) -> Iterator[CutStores]:
     """Start ZooKeeper, three bookies and three replicas, each on a host of its own; skip where that cannot be."""
     reason = why_not()
     if reason:
         pytest.skip(reason)
     with Namespaces(folder, bookie_count=3, more_hosts=(*NAMES, "fresh")) as networks:
-        made = CutStores(networks, folder)
+        made = CutStores(networks, folder, command)
         try:
             for name in NAMES:
                 made.start(name, *options)

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -20,7 +21,83 @@ KEY_COUNT = 5
 _END_S_MAX = 90.0
 
 
-class RecordedCallers:
+class CallersProcess:
+    """A process of callers that tells several times a second, as a line of JSON, how many calls are answered.
+
+    Args:
+        module: What `python -m` runs; it ends when its input does.
+        arguments: Of it.
+        log: File for what it writes to its standard error.
+        prefix: Put before the command, to run it elsewhere.
+        environment: Instead of this process's.
+
+    Attributes:
+        answered_count: Calls answered so far.
+        unknown_count: Calls of unknown outcome.
+
+    """
+
+    def __init__(
+        self,
+        module: str,
+        arguments: msgspec.Struct,
+        log: Path,
+        *,
+        prefix: Sequence[str] = (),
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self.answered_count = 0
+        self.unknown_count = 0
+        program = [*prefix, sys.executable, "-m", module, msgspec.json.encode(arguments).decode()]
+        self._log = log
+        with self._log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                program,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=Path(__file__).parents[2],
+                env=environment,
+            )
+        self._moved = threading.Condition()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._moved:
+                self._hear(json.loads(line))
+                self._moved.notify_all()
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        self.answered_count, self.unknown_count = said["answered"], said["unknown"]
+
+    def wait_for_more(self, count: int, *, timeout_s: float = 60.0) -> None:
+        """Wait until `count` more calls are answered."""
+        with self._moved:
+            wanted = self.answered_count + count
+            done = self._moved.wait_for(lambda: self.answered_count >= wanted, timeout_s)
+        assert done, f"{self.answered_count} of {wanted} calls answered after {timeout_s:.0f} s: {self._last_words()}"
+
+    def finish(self) -> None:
+        """Let every call come to its end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert self._process.wait(_END_S_MAX) == 0, self._last_words()
+        self._listener.join()
+
+    def _last_words(self) -> str:
+        return self._log.read_text()[-2_000:]
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._listener.join()
+
+
+class RecordedCallers(CallersProcess):
     """Sixteen clients on few keys; see `tests.integration.map_callers`.
 
     Args:
@@ -28,8 +105,6 @@ class RecordedCallers:
         etcd_addresses: Of the replicas, if etcd's API is one of them.
 
     Attributes:
-        answered_count: Calls answered so far.
-        unknown_count: Calls of unknown outcome.
         follower_count: Reads that followers have answered.
         framed_count: Clients that use the framed port just now.
 
@@ -49,8 +124,6 @@ class RecordedCallers:
         etcd_addresses: Sequence[str] = (),
     ) -> None:
         self.path = folder / f"history-{seed}.msgpack"
-        self.answered_count = 0
-        self.unknown_count = 0
         self.follower_count = 0
         self.framed_count = 0
         arguments = CallersArguments(
@@ -64,59 +137,22 @@ class RecordedCallers:
             tuple(doors),
             tuple(etcd_addresses),
         )
-        program = [
-            *prefix,
-            sys.executable,
-            "-m",
+        super().__init__(
             "tests.integration.map_callers",
-            msgspec.json.encode(arguments).decode(),
-        ]
-        self._log = folder / f"callers-{seed}.log"
-        with self._log.open("wb") as errors:
-            self._process = subprocess.Popen(
-                program,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                cwd=Path(__file__).parents[2],
-                env=environment,
-            )
-        self._moved = threading.Condition()
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
+            arguments,
+            folder / f"callers-{seed}.log",
+            prefix=prefix,
+            environment=environment,
+        )
 
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            said = json.loads(line)
-            with self._moved:
-                self.answered_count, self.unknown_count = said["answered"], said["unknown"]
-                self.follower_count, self.framed_count = said["by_followers"], said["framed"]
-                self._moved.notify_all()
-
-    def wait_for_more(self, count: int, *, timeout_s: float = 60.0) -> None:
-        """Wait until `count` more calls are answered."""
-        with self._moved:
-            wanted = self.answered_count + count
-            done = self._moved.wait_for(lambda: self.answered_count >= wanted, timeout_s)
-        assert done, f"{self.answered_count} of {wanted} calls answered after {timeout_s:.0f} s: {self._last_words()}"
+    def _hear(self, said: dict[str, Any]) -> None:
+        super()._hear(said)
+        self.follower_count, self.framed_count = said["by_followers"], said["framed"]
 
     def end(self) -> list[CallerCall]:
         """Let every call come to its end; return the history."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        assert self._process.wait(_END_S_MAX) == 0, self._last_words()
-        self._listener.join()
+        self.finish()
         return decode_history(self.path.read_bytes())
-
-    def _last_words(self) -> str:
-        return self._log.read_text()[-2_000:]
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._listener.join()
 
 
 def check_calls(calls: list[CallerCall], path: Path) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
 from collections import Counter
-from math import inf
 from pathlib import Path
 
 import pytest
 
 from ledger.dev import DevCluster
-from rsm_spark.errors import OutcomeUnknownError
 from rsm_spark.sql import (
     BlockingSqlClient,
     InteractiveTransaction,
@@ -21,9 +18,9 @@ from rsm_spark.sql import (
     SqlClient,
     SqlConflictError,
     SqlError,
-    SqlRetryableError,
 )
-from rsm_spark.testing.list_append import AppendOutcome, AppendTransaction, ListRead, ListWrite, check_lists
+from rsm_spark.testing.list_append import AppendOutcome, AppendTransaction, check_lists
+from tests.integration.sql_callers import TABLES, TOTALS, SqlCaller, check_totals
 from tests.integration.store_processes import stores
 from tests.integration.test_store_cluster import run_cli
 
@@ -87,75 +84,6 @@ async def test_blocks_commit_roll_back_conflict_and_end_in_time(
             assert kept.execute("UPDATE t SET v = 'kept' WHERE id = 2").row_count == 1
 
 
-KEYS = "pqr"
-
-
-class Caller:
-    """Runs transactions of three kinds, and keeps what it saw."""
-
-    def __init__(self, client: SqlClient, rng: random.Random, history: list[AppendTransaction], name: str) -> None:
-        self.client = client
-        self.rng = rng
-        self.history = history
-        self.name = name
-        self.count = 0
-        self.totals: set[int] = set()
-
-    async def work(self) -> None:
-        """Do one transaction, whatever becomes of it."""
-        steps: list[ListRead | ListWrite] = []
-        self.count += 1
-        began_s, fate = time.monotonic(), AppendOutcome.OK
-        try:
-            tx = await self.client.begin()
-            try:
-                await self.rng.choice((self.lists, self.lists, self.transfer, self.doctor))(tx, steps)
-            except BaseException:
-                await tx.rollback()
-                raise
-            await tx.commit()
-        except OutcomeUnknownError:
-            fate = AppendOutcome.UNKNOWN
-        except SqlRetryableError:
-            fate = AppendOutcome.FAILED
-        ended_s = inf if fate is AppendOutcome.UNKNOWN else time.monotonic()
-        self.history.append(AppendTransaction(len(self.history), tuple(steps), began_s, ended_s, fate))
-
-    async def lists(self, tx: InteractiveTransaction, steps: list[ListRead | ListWrite]) -> None:
-        for _ in range(self.rng.randint(1, 4)):
-            key = self.rng.choice(KEYS)
-            if self.rng.random() < 0.5:
-                value = f"{self.name}{self.count}.{len(steps)}"
-                steps.append(ListWrite(key, value))  # Perhaps done from now on.
-                await tx.execute("UPDATE list SET v = v || ' ' || ? WHERE k = ?", (value, key), expected=1)
-            else:
-                ((text,),) = (await tx.execute("SELECT v FROM list WHERE k = ?", (key,))).rows
-                steps.append(ListRead(key, tuple(str(text).split())))
-
-    async def transfer(self, tx: InteractiveTransaction, _steps: object) -> None:
-        """Move money; now and then try it with an account that has none, and look at all."""
-        giver, taker = self.rng.sample(range(5), 2)
-        cents = self.rng.randint(1, 60)
-        ((left,),) = (await tx.execute("SELECT cents FROM account WHERE id = ?", (giver,))).rows
-        await tx.execute("SAVEPOINT before")
-        await tx.execute("UPDATE account SET cents = cents + ? WHERE id = ?", (cents, taker))
-        try:
-            await tx.execute("UPDATE account SET cents = cents - ? WHERE id = ?", (cents, giver))
-        except SqlError as error:
-            if error.kind != "constraint" or left >= cents:
-                raise
-            await tx.execute("ROLLBACK TO before")
-        ((total,),) = (await tx.execute("SELECT sum(cents) FROM account")).rows
-        self.totals.add(total)
-
-    async def doctor(self, tx: InteractiveTransaction, _steps: object) -> None:
-        """One of two goes home only while the other one is on call."""
-        who = self.rng.randint(0, 1)
-        ((on_call,),) = (await tx.execute("SELECT sum(is_on) FROM doctor")).rows
-        assert on_call >= 1
-        await tx.execute("UPDATE doctor SET is_on = ? WHERE id = ?", (int(on_call < 2), who))
-
-
 async def test_histories_are_strictly_serializable_while_leaders_are_killed_and_frozen(
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:
@@ -169,18 +97,11 @@ async def test_histories_are_strictly_serializable_while_leaders_are_killed_and_
             clients = [
                 await stack.enter_async_context(await SqlClient.connect(log, uri, timeout_s=60)) for _ in range(3)
             ]
-            await clients[0].transaction([
-                "CREATE TABLE list (k TEXT PRIMARY KEY, v TEXT) WITHOUT ROWID",
-                "INSERT INTO list VALUES ('p', ''), ('q', ''), ('r', '')",
-                "CREATE TABLE account (id INTEGER PRIMARY KEY, cents INTEGER CHECK (cents >= 0))",
-                "INSERT INTO account VALUES (0, 100), (1, 100), (2, 100), (3, 100), (4, 100)",
-                "CREATE TABLE doctor (id INTEGER PRIMARY KEY, is_on INTEGER)",
-                "INSERT INTO doctor VALUES (0, 1), (1, 1)",
-            ])  # fmt: skip
-            callers = [Caller(clients[n % 3], random.Random(n), history, "abcdef"[n]) for n in range(6)]
+            await clients[0].transaction(TABLES)
+            callers = [SqlCaller(clients[n % 3], random.Random(n), history, "abcdef"[n]) for n in range(6)]
             is_over = False
 
-            async def work(caller: Caller) -> None:
+            async def work(caller: SqlCaller) -> None:
                 while not is_over:
                     await caller.work()
 
@@ -201,18 +122,12 @@ async def test_histories_are_strictly_serializable_while_leaders_are_killed_and_
                 replicas.start(victim.replica_id, "--snapshot-s", "2", command=SQL)
             is_over = True
             await asyncio.gather(*workers)
-            last = Caller(clients[0], rng, history, "z")
-            tx = await clients[0].begin()
-            steps = [
-                ListRead(key, tuple(str(text).split())) for key, text in (await tx.execute("SELECT * FROM list")).rows
-            ]
-            await tx.commit()
-            history.append(AppendTransaction(len(history), tuple(steps), time.monotonic(), inf, AppendOutcome.OK))
-            found = await clients[0].query("SELECT sum(cents), (SELECT sum(is_on) FROM doctor) FROM account")
+            last = SqlCaller(clients[0], rng, history, "z")
+            await last.look()
+            found = await clients[0].query(TOTALS)
             said = await replicas.agree(found.revision)
     assert len({one["digest"] for one in said}) == 1
-    assert found.rows[0] in ((500, 1), (500, 2))
-    assert {total for caller in (*callers, last) for total in caller.totals} == {500}
+    check_totals(found.rows[0], [total for caller in (*callers, last) for total in caller.totals])
     fates = Counter(one.fate for one in history)
     print(dict(fates))
     assert fates[AppendOutcome.OK] > 100
