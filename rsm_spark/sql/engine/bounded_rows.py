@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
+
+import apsw
 
 from rsm_spark.sql.engine.faults import MORE_THAN_ONE, SqlRefusal
 from rsm_spark.sql.limits import SLICE_BYTES, SLICE_S
@@ -14,6 +16,7 @@ _VALUE_BYTES = 9  # Of a number in the reply, at most.
 def heard_columns(cursor: Any) -> list[tuple[str, str]]:
     """Have a cursor run one statement at most; return the list that its columns, name and declared type, come into.
 
+    They are those of before its first step; see `told_columns`.
     A second one ends the run with `SqlRefusal`.
     """
     columns: list[tuple[str, str]] = []
@@ -29,6 +32,25 @@ def heard_columns(cursor: Any) -> list[tuple[str, str]]:
 
     cursor.exec_trace = _on_statement
     return columns
+
+
+def told_columns(cursor: Any, heard: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return the columns of a result that a cursor has begun to run.
+
+    A statement that was prepared before the schema changed is prepared anew by SQLite when it takes its first step, so
+    what was heard before that may be of the former schema. Of a result without rows nothing newer is known.
+
+    Args:
+        cursor: It has been run to its first row.
+        heard: Columns before.
+
+    """
+    try:
+        # Not `get_description`, which answers the second time as it did the first time.
+        described = cursor.description
+    except apsw.ExecutionCompleteError:
+        return tuple(heard)
+    return tuple([(column[0], column[1] or "") for column in described])
 
 
 def rows_within(rows: Iterable[tuple[Any, ...]], bytes_max: int) -> tuple[tuple[Any, ...], ...]:

@@ -1,39 +1,21 @@
-r"""SQL tables as typed tables of the lake: rows of a snapshot by the columns that the SQL of its catalog declares.
-
-SQLite gives a value its own type, whatever its column declares. So a column has the declared type where all its values
-are of it, or else the one that its values have. Where they are mixed it is text: numbers as SQL writes them, bytes as
-``\x`` and hexadecimal digits.
-"""
+"""SQL tables as typed tables of the lake: rows of a snapshot by the columns that the SQL of its catalog declares."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from rsm_spark.core.machine import Field, FieldType, Row
+from rsm_spark.core.machine import Field, Row
 from rsm_spark.core.row_tables import RowTable
 from rsm_spark.errors import CorruptSnapshotError
+from rsm_spark.sql.engine.column_kinds import CONVERTS, ValueKind, kind_of, type_of
 from rsm_spark.sql.engine.past_tables import PastTable, past_table
 from rsm_spark.sql.records import CATALOG, ROWS, CatalogRow
 
 _decode = msgspec.msgpack.decode
-_EXACT: Final = 1 << 53
-"""Integers up to here are floats without loss."""
-
-
-class _Kind(Enum):
-    """Kind of a value; LONG is an integer that no float holds exactly."""
-
-    BIT = "bit"
-    INTEGER = "integer"
-    LONG = "long"
-    FLOAT = "float"
-    TEXT = "text"
-    BYTES = "bytes"
 
 
 class SqlRowTables:
@@ -43,7 +25,7 @@ class SqlRowTables:
         self._catalog: dict[int, tuple[str, CatalogRow]] = {}
         self._known: dict[int, PastTable] = {}
         # By table, the types of the values in each column.
-        self._kinds: dict[int, list[set[_Kind]]] = {}
+        self._kinds: dict[int, list[set[ValueKind]]] = {}
 
     def look(self, row: Row) -> str | None:
         """Take note of an object, or of the types of a row's values."""
@@ -61,7 +43,7 @@ class SqlRowTables:
             kinds = self._kinds[number] = [set() for _ in table.columns]
         for seen, value in zip(kinds, _values(table, key, row.row), strict=True):
             if value is not None:
-                seen.add(_kind(value))
+                seen.add(kind_of(value))
         return table.name
 
     def name_of(self, row: Row) -> str | None:
@@ -73,10 +55,10 @@ class SqlRowTables:
         found: dict[str, RowTable] = {}
         for number in sorted(self._catalog):
             table = self._table(number)
-            kinds: Sequence[set[_Kind]] = self._kinds.get(number) or [set()] * len(table.columns)
-            types = [_type(declared, seen) for declared, seen in zip(table.declared, kinds, strict=True)]
+            kinds: Sequence[set[ValueKind]] = self._kinds.get(number) or [set()] * len(table.columns)
+            types = [type_of(declared, seen) for declared, seen in zip(table.declared, kinds, strict=True)]
             fields = tuple(Field(name, kind, nullable=True) for name, kind in zip(table.columns, types, strict=True))
-            converts = tuple(map(_CONVERTS.get, types))
+            converts = tuple(map(CONVERTS.get, types))
             found[table.name] = RowTable(table.name, fields, partial(_typed, table, converts), has_revisions=False)
         return found
 
@@ -102,60 +84,3 @@ def _typed(table: PastTable, converts: Sequence[Callable[[Any], Any] | None], ro
         value if value is None or convert is None else convert(value)
         for value, convert in zip(_values(table, key, row.row), converts, strict=True)
     )
-
-
-def _kind(value: Any) -> _Kind:
-    match value:
-        case int():
-            return _Kind.BIT if value in {0, 1} else _Kind.INTEGER if abs(value) <= _EXACT else _Kind.LONG
-        case float():
-            return _Kind.FLOAT
-        case str():
-            return _Kind.TEXT
-    return _Kind.BYTES
-
-
-_INTEGERS: Final = frozenset({_Kind.BIT, _Kind.INTEGER, _Kind.LONG})
-_NUMBERS: Final = frozenset({_Kind.BIT, _Kind.INTEGER, _Kind.FLOAT})
-
-
-def _type(declared: str, seen: set[_Kind]) -> FieldType:
-    """Return the type of a column by what it declares and what it holds."""
-    wanted = _declared(declared)
-    if not seen:
-        return wanted
-    if seen == {_Kind.BIT} and wanted is FieldType.BOOL:
-        return FieldType.BOOL
-    if seen <= _INTEGERS and (wanted is not FieldType.FLOAT or _Kind.LONG in seen):
-        return FieldType.INT
-    if seen <= _NUMBERS:
-        return FieldType.FLOAT
-    return FieldType.BYTES if seen == {_Kind.BYTES} else FieldType.STR
-
-
-def _declared(declared: str) -> FieldType:
-    """Return the type that a declared one means, by SQLite's rules of affinity; text where it means none."""
-    upper = declared.upper()
-    for words, kind in (
-        (("BOOL",), FieldType.BOOL), (("INT",), FieldType.INT), (("CHAR", "CLOB", "TEXT"), FieldType.STR),
-        (("BLOB",), FieldType.BYTES), (("REAL", "FLOA", "DOUB"), FieldType.FLOAT),
-    ):  # fmt: skip
-        if any(word in upper for word in words):
-            return kind
-    return FieldType.STR
-
-
-def _text(value: Any) -> str:
-    match value:
-        case str():
-            return value
-        case bytes():
-            return "\\x" + value.hex()
-    return repr(value)
-
-
-_CONVERTS: Final[dict[FieldType, Callable[[Any], Any]]] = {
-    FieldType.BOOL: bool,
-    FieldType.FLOAT: float,
-    FieldType.STR: _text,
-}

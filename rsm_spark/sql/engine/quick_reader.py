@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import apsw
 
-from rsm_spark.sql.engine.bounded_rows import heard_columns, rows_within
+from rsm_spark.sql.engine.bounded_rows import heard_columns, rows_within, told_columns
 from rsm_spark.sql.engine.connections import open_reader, private_comment
 from rsm_spark.sql.engine.faults import SqlRefusal
 from rsm_spark.sql.engine.guard import NO_RIGHT, StatementGuard
@@ -104,13 +104,15 @@ class QuickReader:
             connection.execute(self._begin)
             found: Any = connection.execute(self._mark).fetchone()
             cursor = connection.cursor()
-            columns = heard_columns(cursor)
+            heard = heard_columns(cursor)
             self._looks, self._deadline_s = 0, self._clock_s() + QUICK_S
             guard.is_on, guard.rights = True, rights
             try:
                 self._check.statement(query.sql)
                 can_cache = rights is None or is_of_rows(query.sql)
-                rows = rows_within(cursor.execute(query.sql, query.parameters, can_cache=can_cache), _BYTES_MAX)
+                left = cursor.execute(query.sql, query.parameters, can_cache=can_cache)
+                columns = told_columns(cursor, heard)
+                rows = rows_within(left, _BYTES_MAX)
             finally:
                 guard.is_on, guard.rights = False, None
                 cursor.close(force=True)
@@ -122,7 +124,7 @@ class QuickReader:
         finally:
             if connection.in_transaction:
                 connection.execute(self._end)
-        return SliceReply(SqlSlice(tuple(columns), rows), 0 if found is None else found[0])
+        return SliceReply(SqlSlice(columns, rows), 0 if found is None else found[0])
 
     def close(self) -> None:
         """Close it."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import apsw
 
 from rsm_spark.errors import RsmError
-from rsm_spark.sql.engine.bounded_rows import heard_columns, rows_within, slice_within
+from rsm_spark.sql.engine.bounded_rows import heard_columns, rows_within, slice_within, told_columns
 from rsm_spark.sql.engine.connections import open_reader, private_comment
 from rsm_spark.sql.engine.faults import fault_of, is_statements_own
 from rsm_spark.sql.engine.guard import StatementGuard
@@ -313,11 +313,11 @@ class SqlReader:
     def _start(self, query: SqlQuery) -> tuple[tuple[str, str], ...]:
         """Begin to run a query; return its columns."""
         cursor = self._cursor = self._connection.cursor()
-        columns = heard_columns(cursor)
+        heard = heard_columns(cursor)
         # One that was prepared for another caller may be run once it was looked at: `RightsCheck.statement`.
         can_cache = not self._is_held and (self._guard.rights is None or is_of_rows(query.sql))
         self._rows_left = cursor.execute(query.sql, query.parameters, can_cache=can_cache)
-        return tuple(columns)
+        return told_columns(cursor, heard)
 
     def _stop(self) -> None:
         cursor, self._cursor = self._cursor, None

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 
 from rsm_spark.core.machine import MachineDescription
-from rsm_spark.sql.engine.bounded_rows import rows_within
+from rsm_spark.sql.engine.bounded_rows import rows_within, told_columns
 from rsm_spark.sql.engine.catalog import CatalogChange, SqlCatalog
 from rsm_spark.sql.engine.connections import bound_values
 from rsm_spark.sql.engine.faults import MORE_THAN_ONE, SqlRefusal, fault_of, is_survived
@@ -277,6 +277,8 @@ class SqlRunner:
             # The guard hears of a statement when it is prepared: of one that changes the schema it must each time.
             can_cache = self._is_caching and is_of_rows(statement.sql)
             found = cursor.execute(statement.sql, statement.parameters, can_cache=can_cache)
+            if columns:
+                columns = told_columns(cursor, columns)
             rows = rows_within(found, self._result_bytes_max)
         except KeyError as error:
             raise SqlRefusal("sql", f"the parameter {error} has no value") from None

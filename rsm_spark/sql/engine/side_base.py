@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from rsm_spark.sql import limits
-from rsm_spark.sql.engine.bounded_rows import heard_columns, rows_within
+from rsm_spark.sql.engine.bounded_rows import heard_columns, rows_within, told_columns
 from rsm_spark.sql.engine.faults import fault_of, is_statements_own
 from rsm_spark.sql.messages import SqlFault, SqlResult
 
@@ -72,10 +72,10 @@ class SideBase:
         self._connection.authorizer = _only_reads
         self._deadline_s = time.monotonic() + time_s
         cursor = self._connection.cursor()
-        columns = heard_columns(cursor)
+        heard = heard_columns(cursor)
         try:
-            rows = rows_within(cursor.execute(sql, parameters), bytes_max)
-            return SqlResult(tuple(columns), rows)
+            left = cursor.execute(sql, parameters)
+            return SqlResult(told_columns(cursor, heard), rows_within(left, bytes_max))
         except apsw.InterruptError:
             return SqlFault("limit", f"it takes longer than {time_s:g} s")
         except Exception as error:

@@ -7,6 +7,7 @@ import pytest
 
 from rsm_spark.core.commands import Answer, AnswerStatus, OpenSession, Query
 from rsm_spark.core.freshness import LINEARIZABLE
+from rsm_spark.sql.engine.quick_reader import QuickReader
 from rsm_spark.sql.engine.reader import SqlReader
 from rsm_spark.sql.limits import SqlSettings
 from rsm_spark.sql.messages import SqlQuery, decode_reply, encode
@@ -43,6 +44,28 @@ def test_a_read_sees_what_is_confirmed_and_says_of_which_revision(pair):
     assert after.reply.results[0].rows == ()
     assert after.revision == pair.state.revision > before.revision
     reader.close()
+
+
+def test_columns_are_those_of_the_rows_at_once_when_the_schema_has_changed(pair):
+    reader, quick = reader_of(pair), QuickReader(pair.leader.path, 4, lambda: 0.0)
+    asked = SqlQuery("SELECT * FROM t WHERE id = 1")
+    for change, columns in (
+        ("UPDATE t SET v = v", ["id", "v"]),
+        ("ALTER TABLE t ADD COLUMN n DEFAULT 7", ["id", "v", "n"]),
+        ("ALTER TABLE t DROP COLUMN v", ["id", "n"]),
+        ("ALTER TABLE t RENAME COLUMN n TO m", ["id", "m"]),
+    ):
+        assert pair.do(change).fault is None
+        (told,) = reader.read(asked).reply.results
+        at_once = quick.read(asked)
+        sliced = reader.open_rows(asked)
+        (by_leader,) = pair.do(asked.sql).results
+        assert at_once is not None
+        for found in (told, at_once.slice, sliced.slice, by_leader):
+            assert [name for name, _ in found.columns] == columns
+            assert len(found.rows[0]) == len(columns)
+    reader.close()
+    quick.close()
 
 
 @pytest.mark.parametrize(
