@@ -36,7 +36,9 @@ def readiness(status: ReplicaStatus, *, lag_ms_max: int) -> ProbePage:
         return ProbePage(200, b"ready: leads\n")
     if status.role is ReplicaRole.CANDIDATE:
         return ProbePage(503, b"not ready: takes the log over\n")
-    if status.logged_ms == 0 or status.lag_ms > lag_ms_max:
+    if status.logged_ms == 0:
+        return ProbePage(503, b"not ready: it has read nothing of the log yet\n")
+    if status.lag_ms > lag_ms_max:
         return ProbePage(
             503, f"not ready: {status.lag_ms / 1000:.1f} s behind, {lag_ms_max / 1000:g} s allowed\n".encode()
         )

@@ -111,6 +111,12 @@ def test_readiness_asks_whether_clients_are_served_well_here(changes: dict[str, 
     assert readiness(_with(**changes), lag_ms_max=10_000).status == status
 
 
+def test_a_replica_that_has_read_nothing_says_so() -> None:
+    """Its lag would be the time since 1970."""
+    page = readiness(_with(logged_ms=0, lag_ms=1_795_795_050_000), lag_ms_max=10_000)
+    assert (page.status, page.body) == (503, b"not ready: it has read nothing of the log yet\n")
+
+
 def test_metrics_show_the_status() -> None:
     stand = Stand(STATUS)
     samples = _samples(stand, ReplicaTelemetry(stand, clock_s=lambda: 65.0))  # type: ignore[arg-type]
