@@ -24,6 +24,7 @@ def _status(name: str) -> dict[str, Any]:
         "log": name, "leader": name, "leader_epoch": 1, "revision": 1, "ledgers": 1, "bookies": [name],
         "replicas": [replica, {"replica_id": name, "address": name, "error": name}],
         "verified": {name: 1}, "forgotten": {"by": name}, "machine": name, "log_version": 1, "alarms": [name],
+        "is_plain": False,
         "trim": {"ledger_ids": [], "blocked": [
             {"first_ledger_id": 1, "last_ledger_id": 1, "ledger_count": 1, "text": name}
         ]},
