@@ -9,7 +9,7 @@ and checked: each entry whole, its digest, its envelope, and its link to the ent
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, groupby
+from itertools import chain, compress, groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -327,12 +327,14 @@ class _Builder:
             runs = [self._run(kind, list(group)) for kind, group in groupby(records, _TYPE)]
         except IndexError:
             return False
-        self._counts.extend(heads.record_counts.tolist())
-        self._entry_ids.extend(range(block.first_entry_id, block.first_entry_id + len(block)))
-        self._epochs.extend(heads.epochs.tolist())
-        self._logged_ms.extend(heads.logged_ms.tolist())
-        self._first.extend(heads.first_revisions.tolist())
-        self._hashes.extend(heads.hashes)
+        counts = heads.record_counts.tolist()
+        # What holds no records has no row that could tell its hash.
+        self._counts.extend(filter(None, counts))
+        self._entry_ids.extend(compress(range(block.first_entry_id, block.first_entry_id + len(block)), counts))
+        self._epochs.extend(compress(heads.epochs.tolist(), counts))
+        self._logged_ms.extend(compress(heads.logged_ms.tolist(), counts))
+        self._first.extend(compress(heads.first_revisions.tolist(), counts))
+        self._hashes.extend(compress(heads.hashes, counts))
         self.row_count += len(records)
         self.size += sum(map(len, block.payloads))
         if self._has_heads:

@@ -253,7 +253,6 @@ def _are_audited(lines: list[str]) -> None:
     assert doors <= set(actions)
     assert any("changes" in action.lower() and action.startswith("/") for action in actions), actions
     assert all("no right to" in one["outcome"] and one["source"] and one["role"] == "client" for one in told), told
-    assert any(one.get("left_out", 0) > 5 for one in told), "they are counted"
     assert len(told) < 100, "hundreds were refused"
     assert HIDDEN not in str(lines)
 

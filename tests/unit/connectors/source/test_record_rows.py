@@ -200,7 +200,7 @@ _ANY_RECORD = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(
-    batches=st.lists(st.lists(_ANY_RECORD, min_size=1, max_size=4), min_size=1, max_size=8),
+    batches=st.lists(st.lists(_ANY_RECORD, max_size=4), min_size=1, max_size=8),
     first=st.integers(0, 12),
     length=st.integers(0, 12),
     is_described=st.booleans(),
