@@ -221,6 +221,14 @@ class HeldLogs:
         """Bytes that wait to be confirmed."""
         return sum(held.bytes for held in self._held.values())
 
+    def confirmed(self, log: str) -> int:
+        """Return up to which position a log is confirmed, as far as this gateway writes it; 0 = it does not.
+
+        Of a partitioned log 0, too: a reader of all its partitions reads until it knows that no more is there.
+        """
+        held = self._held.get(log)
+        return held.writer.last_position if held is not None and isinstance(held.writer, PlainLogWriter) else 0
+
     async def append(
         self,
         log: str,

@@ -47,13 +47,18 @@ class PlacedPage(NamedTuple):
 class PlainReader:
     """Reader of a plain log.
 
+    Args:
+        reader: Of the log.
+        known: Position up to which the log is known to be confirmed: it can be read, as soon as bookies tell so.
+
     Attributes:
         reader: Of the log.
 
     """
 
-    def __init__(self, reader: PlainLogReader) -> None:
+    def __init__(self, reader: PlainLogReader, known: int) -> None:
         self.reader = reader
+        self._known = known
 
     @property
     def next(self) -> int | str:
@@ -68,11 +73,15 @@ class PlainReader:
     def gives_up(self, left_s: float, *, is_empty: bool) -> bool:
         """Return whether a page is sent as it is after a read that brought nothing.
 
+        What this gateway has confirmed, it shows: bookies may learn some ms later than the producer that it is.
+
         Args:
             left_s: Of the time that it may wait for its first record.
             is_empty: It has none yet.
 
         """
+        if self.reader.read_through < self._known and left_s >= -_DRAIN_S:
+            return False
         return not is_empty or left_s <= 0
 
     @property
@@ -192,8 +201,8 @@ def parse_start(text: str) -> Start:
     raise HttpProblem(400, "invalid", "from: begin, end, a position; of a partitioned log partition:position,…")
 
 
-async def open_plain(logs: Logs, log: str, start: Start) -> PlainReader:
-    """Open the reader of a plain log.
+async def open_plain(logs: Logs, log: str, start: Start, known: int) -> PlainReader:
+    """Open the reader of a plain log; `known`: see `PlainReader`.
 
     Raises:
         HttpProblem: 400: `start` is a place in a partitioned log.
@@ -203,7 +212,7 @@ async def open_plain(logs: Logs, log: str, start: Start) -> PlainReader:
     """
     if isinstance(start, dict):
         raise HttpProblem(400, "invalid", f"from: log {log} has no partitions: name a position, begin, or end")
-    return PlainReader(await logs.reader(log, start))
+    return PlainReader(await logs.reader(log, start), 0 if start == "end" else known)
 
 
 async def open_partitions(logs: Logs, log: str, start: Start, *, follow: bool) -> PartitionsReader:

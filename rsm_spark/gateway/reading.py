@@ -156,7 +156,7 @@ async def _open(call: GatewayCall, start: Start) -> AnyReader | None:
     if isinstance(start, dict) and await logs.is_partitioned(call.log):
         return None
     try:
-        return await open_plain(logs, call.log, start)
+        return await open_plain(logs, call.log, start, call.state.held.confirmed(call.log))
     except PartitionedLogError:
         return None
 

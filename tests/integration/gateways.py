@@ -15,15 +15,18 @@ import msgspec
 from ledger.client.client import LedgerClient
 from rsm_spark.gateway.service import LogGateway
 from rsm_spark.gateway.settings import GatewayHttpSettings, GatewaySettings
+from rsm_spark.runtime.settings import ReplicaSettings
 
 
 @contextlib.asynccontextmanager
-async def gateway(uri: str, *, http: dict[str, Any] | None = None, **settings: Any) -> AsyncIterator[LogGateway]:
+async def gateway(
+    uri: str, *, http: dict[str, Any] | None = None, replica: ReplicaSettings | None = None, **settings: Any
+) -> AsyncIterator[LogGateway]:
     """Run a gateway in this process."""
     client = await LedgerClient.connect(uri, session_timeout_ms=4_000)
     made = GatewaySettings(http=GatewayHttpSettings(**(http or {})), **settings)
     try:
-        async with LogGateway(client, made) as one:
+        async with LogGateway(client, made, replica) as one:
             yield one
     finally:
         await client.close()

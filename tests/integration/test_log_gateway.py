@@ -12,6 +12,7 @@ import pytest
 
 from ledger.dev import DevCluster
 from rsm_spark.logs import Logs, partition_of
+from rsm_spark.runtime.settings import ReplicaSettings
 from tests.integration.described_answers import assert_as_described
 from tests.integration.gateways import GatewayProcess, asking, batch, gateway, records_of
 
@@ -52,6 +53,20 @@ async def test_what_is_appended_is_read_a_page_at_a_time_and_tailed(cluster: Dev
         assert (await http.get("/status")).json()["logs"] == 1
         assert (await http.delete(path)).status_code == 200
         assert (await http.get(path)).status_code == 404
+
+
+async def test_a_page_shows_what_its_gateway_has_confirmed_before_bookies_know(
+    cluster: DevCluster, unique_name: str
+) -> None:
+    path, late = f"/v1/logs/{unique_name}", ReplicaSettings(explicit_lac_s=1.0)
+    async with gateway(cluster.metadata_uri, replica=late) as one, asking(one.url) as http:
+        await http.put(path, json={})
+        begin = "begin"
+        for number in range(1, 4):
+            assert (await http.post(f"{path}/records", json=batch("p", number, f"{number}"))).status_code == 200
+            page = await http.get(f"{path}/records?from={begin}")
+            assert records_of(page) == [f"{number}"]
+            begin = page.json()["next"]
 
 
 async def test_what_is_answered_is_what_is_described(cluster: DevCluster, unique_name: str) -> None:
