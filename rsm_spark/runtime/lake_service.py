@@ -68,8 +68,7 @@ class LakeService:
         """Do once what is due; what fails is logged, and tried again in the next round."""
         try:
             members = sorted(await self._context.discovery.members(), key=lambda one: one.replica_id)
-            manifests: list[SnapshotManifest] = await self._context.run_blocking(self._lake.manifests)
-            mine = [one for one in manifests if one.log_id == self._context.log_id]
+            mine = await self._present()
             self.revision = max((one.revision for one in mine), default=0)
             if self._writes(members):
                 await self._write(mine)
@@ -87,6 +86,11 @@ class LakeService:
             _LOGGER.exception("the lake could not be kept", extra=self._context.log_extra)
             return
         self._context.alarms.pop(_ALARM, None)
+
+    async def _present(self) -> list[SnapshotManifest]:
+        """Return what the lake has of this log."""
+        manifests: list[SnapshotManifest] = await self._context.run_blocking(self._lake.manifests)
+        return [one for one in manifests if one.log_id == self._context.log_id]
 
     def _writes(self, members: list[Member]) -> bool:
         """Return whether this replica is the one to write: the first that does not lead, else the leader."""
@@ -146,7 +150,11 @@ class LakeService:
         known = (verified.revision, verified.prefix_hash.hex())
         manifest = next((one for one in present if (one.revision, one.prefix_hash) == known), None)
         reason = f"the verified snapshot of revision {verified.revision} is gone or damaged"
-        if manifest is not None:
+        if manifest is None:  # It may have come, and been verified, since they were listed: writing tables takes minutes.
+            manifest = next((one for one in await self._present() if (one.revision, one.prefix_hash) == known), None)
+            if manifest is not None or context.state.verified.get(LAKE_PLACE) != verified:
+                return
+        else:
             if loop.time() < self._scrub_at:
                 return
             self._scrub_at = loop.time() + context.settings.scrub_s

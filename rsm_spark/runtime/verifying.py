@@ -139,6 +139,8 @@ class Verifier:
         if manifest is not None and damage is None:
             self._hold(manifest.revision)
             return
+        if context.state.verified.get(place) != verified:
+            return  # A newer one was verified meanwhile, and this one need not stay.
         reason = f"the verified snapshot of revision {verified.revision} is gone or damaged"
         if damage is not None:
             reason = f"{reason}: {damage.reason}"

@@ -19,8 +19,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from rsm_spark.core.commands import Report, ReportWithdrawn
 from rsm_spark.errors import MissingLogError
-from rsm_spark.runtime.lake_service import LakeService
+from rsm_spark.runtime.lake_service import LAKE_PLACE, LakeService
 from rsm_spark.runtime.log_maintenance import LogMaintenance
 from rsm_spark.testing.snapshots import MemorySnapshots, digest_of
 from tests.sim.ledger_seeds import first_seed
@@ -29,6 +30,7 @@ from tests.sim.replica_scenario import Outcome, Scenario, run_scenario
 
 _TROUBLE_S = 20.0
 _SEEDS = 12
+_TABLES_S = (0.0, 5.0)
 _SETTINGS: dict[str, Any] = {
     "roll_s": 1.0,
     "snapshot_s": 2.0,
@@ -46,12 +48,39 @@ class _Lake(MemorySnapshots):
 
 
 class _Resurrection(Scenario):
-    """One seed's world; it ends with every disk lost, twice."""
+    """One seed's world; it ends with every disk lost, twice. What follows a snapshot in the lake may take its time."""
 
     def __init__(self, seed: int) -> None:
         self.lake = _Lake()
         super().__init__(seed, on_bookies=False, trouble_s=_TROUBLE_S, faults={}, settings=_SETTINGS, lake=self.lake)
         self.ends: Counter[str] = Counter()
+        self._disks = self.simulation.random("disks")
+        self.cluster.listeners.append(self._watch)
+
+    def _watch(self, name: str, who: str, what: Any) -> None:
+        """Have a replica take its time for the lake; and nothing verified is withdrawn that is there."""
+        if name != "made":
+            return
+        context, verifier = what._context, what._care.verifier
+        tell = verifier.tell
+
+        async def _take_time(work: Callable[[], Any]) -> Any:
+            await asyncio.sleep(0.002)
+            before = self.lake.manifests()
+            found = work()
+            if self.lake.manifests() != before:
+                await asyncio.sleep(self._disks.choice(_TABLES_S))
+            return found
+
+        async def _tell(report: Report) -> None:
+            verified = context.state.verified.get(getattr(report, "place", ""))
+            if isinstance(report, ReportWithdrawn) and verified is not None:
+                store = self.lake if report.place == LAKE_PLACE else self.cluster.snapshots[who]
+                if any(one.revision == verified.revision for one in store.manifests()):
+                    self.cluster.ghosts.fail("what-is-there-counts", f"{who} withdraws {report.place}: {report.reason}")
+            await tell(report)
+
+        context.run_blocking, verifier.tell = _take_time, _tell
 
     async def main(self) -> None:
         """Work, trouble, calm; then every disk is lost."""
