@@ -150,7 +150,7 @@ class LakeService:
         known = (verified.revision, verified.prefix_hash.hex())
         manifest = next((one for one in present if (one.revision, one.prefix_hash) == known), None)
         reason = f"the verified snapshot of revision {verified.revision} is gone or damaged"
-        if manifest is None:  # It may have come, and been verified, since they were listed: writing tables takes minutes.
+        if manifest is None:  # It may have come, and been verified, since they were listed: tables take minutes.
             manifest = next((one for one in await self._present() if (one.revision, one.prefix_hash) == known), None)
             if manifest is not None or context.state.verified.get(LAKE_PLACE) != verified:
                 return
