@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import os
 import signal
 import sys
 import threading
@@ -35,7 +36,7 @@ import msgspec
 from connectors.error_text import own_words, spoken_error, store_complaint
 from connectors.errors import ConnectorError, OptionError
 from ledger.errors import LedgerError
-from ledger.logs import LOG_FORMATS, configure_logs
+from ledger.logs import LOG_FORMAT_VARIABLE, LOG_FORMATS, LOG_LEVEL_VARIABLE, configure_logs
 from rsm_spark.errors import RsmError
 
 DONE = 0
@@ -75,8 +76,9 @@ def job_parser(name: str, doc: str | None) -> JobParser:
         # "--log" for "--log-level" would one day mean something else.
         allow_abbrev=False,
     )
-    parser.add_argument("--log-level", default="info", choices=_LEVELS, help="of standard error (%(default)s)")
-    parser.add_argument("--log-format", default="text", choices=LOG_FORMATS, help="of standard error (%(default)s)")
+    level, log_format = os.environ.get(LOG_LEVEL_VARIABLE) or "info", os.environ.get(LOG_FORMAT_VARIABLE) or "text"
+    parser.add_argument("--log-level", default=level, choices=_LEVELS, help="of standard error (%(default)s)")
+    parser.add_argument("--log-format", default=log_format, choices=LOG_FORMATS, help="of standard error (%(default)s)")
     return parser
 
 

@@ -15,9 +15,8 @@ from pathlib import Path
 import msgspec
 
 from ledger.errors import UsageError
-from ledger.logs import JsonLines
+from ledger.logs import AUDIT_LOGGER, JsonLines
 
-AUDIT_LOGGER = "rsm.audit"
 _SAMPLE_S = 10.0
 _KINDS_MAX = 1_000
 _lines = logging.getLogger(AUDIT_LOGGER)

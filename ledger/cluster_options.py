@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from ledger.logs import configure_logs
+from ledger.logs import LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE, configure_logs
 from ledger.options import Option
 from ledger.process_guard import STALL_S
 
@@ -47,8 +47,8 @@ class ProcessOptions(ClusterOptions, frozen=True, kw_only=True):
 class LoggingOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of what a process writes to standard error."""
 
-    log_level: Annotated[str, Option("debug, info, warning, error.")] = "warning"
-    log_format: Annotated[str, Option("text, or json: one object a line.")] = "text"
+    log_level: Annotated[str, Option("debug, info, warning, error.", variables=(LOG_LEVEL_VARIABLE,))] = "warning"
+    log_format: Annotated[str, Option("text, or json: one object a line.", variables=(LOG_FORMAT_VARIABLE,))] = "text"
 
     def apply(self) -> None:
         """Have it written.

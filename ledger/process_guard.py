@@ -173,7 +173,7 @@ class ProcessGuard:
             self._has_told = True
             frame = sys._current_frames().get(self._main_thread)
             stack = "".join(traceback.format_stack(frame)) if frame is not None else "unknown"
-            _LOGGER.error("the event loop has stood still for %.1f s; its thread is at:\n%s", self._stood_s, stack)
+            _LOGGER.error("the event loop has stood still for %.1f s", self._stood_s, extra={"trace": stack})
 
     def _goes_on(self) -> None:
         if self._has_told:

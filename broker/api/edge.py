@@ -166,7 +166,8 @@ class Edge:
         number = os.urandom(6).hex()
         # The path as it was sent: what it means may hold a line break.
         path = scope["raw_path"].decode("latin-1")
-        _LOGGER.error("error %s: %s %s", number, scope["method"], path, exc_info=error)
+        extra = {"number": number, "path": path}
+        _LOGGER.error("error %s: %s %s", number, scope["method"], path, exc_info=error, extra=extra)
         return HttpProblem(
             500, "unexpected", f"an error of the broker's own; its log tells more of error {number}", error=number
         )

@@ -84,7 +84,8 @@ async def _events(call: ApiRequest) -> HttpReply | None:
         try:
             await call.race(asyncio.get_running_loop().create_task(stream.run(first)))
         except HttpProblem as problem:
-            _LOGGER.info("a stream of events of %s ends: %s", call.caller.name or "somebody", problem)
+            who = call.caller.name or "somebody"
+            _LOGGER.info("a stream of events of %s ends: %s", who, problem, extra={"tenant": tenant})
         await stream.finish()
     finally:
         shared.streams.give(1, holder)
@@ -130,7 +131,7 @@ class _Stream:
         except TimeoutError:
             self._abort()
         except (RsmError, LedgerError) as error:
-            _LOGGER.warning("a stream of events ends: %s", error)
+            _LOGGER.warning("a stream of events ends: %s", error, extra={"tenant": self._tenant})
 
     async def _run(self, wanted: int, entries: list[FeedEntry]) -> None:
         shared = self._call.shared

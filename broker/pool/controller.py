@@ -227,7 +227,9 @@ class PoolController:
 
     def _on_over_here(self, index: int, launch: int, error: str) -> None:
         if error and not self._is_stopping:
-            _LOGGER.warning("worker %s-%d is over: %s", self._settings.spec.pool, index, error)
+            pool = self._settings.spec.pool
+            extra = {"pool": pool, "worker": f"{pool}-{index}"}
+            _LOGGER.warning("worker %s-%d is over: %s", pool, index, error, extra=extra)
         self._apply(self._roster.over(index, launch, error, self._loop.time()))
         self._wake.set()
 

@@ -371,7 +371,8 @@ class WorkerRegistry:
             self._declare_dead(self._sessions.pop(worker_id))
 
     def _declare_dead(self, session: _WorkerSession) -> None:
-        _LOGGER.warning("worker %s is lost: its lease has run out", session.worker_id)
+        extra = {"worker": session.worker_id}
+        _LOGGER.warning("worker %s is lost: its lease has run out", session.worker_id, extra=extra)
         self._end(session)
 
     def _end(self, session: _WorkerSession) -> None:

@@ -192,7 +192,7 @@ class Worker:
         """
         if self._protocol.is_draining:
             return
-        _LOGGER.info("drains: %d tasks run", self._protocol.held_count, extra=self._who())
+        _LOGGER.info("drains: %d tasks run", self._protocol.held_count, extra=self._log_extra())
         self._protocol.drain()
         self._drain_timer = self._loop.call_later(self._settings.drain_s, self._on_drained_long)
         if not self._link.is_open and self._has_nothing_to_say:
@@ -268,7 +268,7 @@ class Worker:
     def on_exhausted(self, why: str) -> None:
         """Hear that the executor can do no more; see `RunListener`."""
         if self._fault is None:
-            _LOGGER.error("drains by itself: %s", why, extra=self._who())
+            _LOGGER.error("drains by itself: %s", why, extra=self._log_extra())
             # Told when it has left: whoever runs it is to start it anew.
             self._fault = RsmError(f"worker {self.worker_id} has drained itself: {why}")
         self.drain()
@@ -312,7 +312,7 @@ class Worker:
                     self._finder.route.hint(effect.address)
                     self._link.end(f"{effect.address} leads")
                 case ServiceRefused():
-                    _LOGGER.error("refused: %s", effect.why, extra=self._who())
+                    _LOGGER.error("refused: %s", effect.why, extra=self._log_extra())
                     self._link.end(f"refused: {effect.why}")
                     if effect.is_replaced:
                         self._fault = UsageError(f"worker {self.worker_id}: {effect.why}")
@@ -367,7 +367,7 @@ class Worker:
                 "no broker has been there for %g s of draining: leaves, and stops %d tasks that run",
                 _ALONE_S_MAX,
                 self._protocol.held_count,
-                extra=self._who(),
+                extra=self._log_extra(),
             )
             self._apply(self._protocol.stop(StopReason.LEAVING))
             self.stop()
@@ -378,7 +378,7 @@ class Worker:
                 "still running after %g s of draining: %d tasks; stops those that it can",
                 self._settings.drain_s,
                 self._protocol.held_count,
-                extra=self._who(),
+                extra=self._log_extra(),
             )
         self._apply(self._protocol.stop(StopReason.LEAVING))
         self._drain_timer = self._loop.call_later(_KILLED_S, self.stop)
@@ -389,12 +389,12 @@ class Worker:
         self.trouble = ""
         self._finder.route.served(address)
         self._connected.set()
-        _LOGGER.info("served by %s", address, extra=self._who())
+        _LOGGER.info("served by %s", address, extra={**self._log_extra(), "address": address})
 
     def _note_trouble(self, why: str) -> None:
         if why != self.trouble:
-            _LOGGER.warning("not connected: %s", why, extra=self._who())
+            _LOGGER.warning("not connected: %s", why, extra=self._log_extra())
         self.trouble = why
 
-    def _who(self) -> dict[str, object]:
-        return {"worker_id": self._settings.worker_id}
+    def _log_extra(self) -> dict[str, object]:
+        return {"worker": self._settings.worker_id}

@@ -129,7 +129,9 @@ def _make_one(rows: _TableRows, manifest: SnapshotManifest) -> None:
         if failure:
             raise failure[0] from error
         raise
-    _LOGGER.info("table %s begins with %d rows of the snapshot at %d", follower.name, rows.count, manifest.revision)
+    said = "table %s begins with %d rows of the snapshot at %d"
+    extra = {"table": follower.name, "revision": manifest.revision}
+    _LOGGER.info(said, follower.name, rows.count, manifest.revision, extra=extra)
 
 
 def _followed(table: TableDescription, revisions: Mapping[int, tuple[int, int]], revision: int) -> FollowedTable:
@@ -192,12 +194,16 @@ def begin_with_snapshot(
         if not first_revision - 1 <= manifest.revision < end_revision:
             continue
         if not continues(manifest):
-            _LOGGER.warning("the snapshot at revision %d is of another history: not used", manifest.revision)
+            extra = {"revision": manifest.revision}
+            _LOGGER.warning(
+                "the snapshot at revision %d is of another history: not used", manifest.revision, extra=extra
+            )
             continue
         try:
             _make_tables(store, manifest, followers)
         except CorruptSnapshotError as error:
-            _LOGGER.warning("the snapshot at revision %d is damaged, not used: %s", manifest.revision, error)
+            said = "the snapshot at revision %d is damaged, not used: %s"
+            _LOGGER.warning(said, manifest.revision, error, extra={"revision": manifest.revision})
             continue
         return manifest
     found = ", ".join(str(one.revision) for one in known) or "none"

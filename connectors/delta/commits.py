@@ -50,13 +50,13 @@ def persisted(
                     f"{place}: {what} could not be committed for {_CONFLICT_WAIT_S_MAX:.0f} s: others kept "
                     f"committing to the table ({error})"
                 ) from error
-            _LOGGER.info("another writer committed first, deciding again", extra={"table": place})
+            _LOGGER.info("another writer committed first, deciding again", extra={"place": place})
         except (DeltaError, OSError) as error:
             failures += 1
             if failures >= _FAILURES_MAX:
                 raise DeltaSinkError(
                     f"{place}: {what} could not be committed, {failures} attempts failed; the last one with: {error}"
                 ) from error
-            _LOGGER.warning("committing to %s failed, trying again: %s", place, error)
+            _LOGGER.warning("committing to %s failed, trying again: %s", place, error, extra={"place": place})
         sleep(delay_s)
         delay_s = min(2 * delay_s, 2.0)

@@ -140,7 +140,8 @@ class _Start:
             former_names=former_names(settings),
             storage_options=settings.storage_options or None,
         )
-        _LOGGER.info("%s begin with the snapshot at revision %d", names, manifest.revision)
+        said = "%s begin with the snapshot at revision %d"
+        _LOGGER.info(said, names, manifest.revision, extra={"revision": manifest.revision})
 
     def _continues(self, manifest: SnapshotManifest) -> bool:
         """Tell whether the log goes on from a snapshot: same hash at its place, or in what follows it."""

@@ -73,7 +73,7 @@ class TableUpkeep:
         try:
             done = self._look_after(table)
         except (DeltaError, OSError) as error:
-            _LOGGER.warning("upkeep of %s is put off: %s", table.place, error)
+            _LOGGER.warning("upkeep of %s is put off: %s", table.place, error, extra={"place": table.place})
             return None
         self._seen[table.place] = table.commit_count
         return done

@@ -98,7 +98,8 @@ class ConnectServer:
             async with asyncio.timeout(_CLOSE_S):
                 await asyncio.to_thread(self._close_sessions)
         except Exception as error:  # noqa: BLE001 - the context is gone, and its sessions with it; or it hangs
-            _LOGGER.warning("sessions of task %d cannot be closed: %s: %s", task_id, type(error).__name__, error)
+            said = "sessions of task %d cannot be closed: %s: %s"
+            _LOGGER.warning(said, task_id, type(error).__name__, error, extra={"task": task_id})
 
     def _close_sessions(self) -> None:
         sessions = self._service.sessionManager()

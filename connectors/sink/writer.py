@@ -139,7 +139,8 @@ def end_batch(messages: list[WriterCommitMessage | None], options: SinkOptions, 
         conflicts += commands.conflict_count(reply, mark.row_count) if mark.payload else 0
     rows = sum(part.row_count for part in parts)
     name = parts[0].name
-    _LOGGER.info("log %s, writer %s, batch %d: %d rows", options.log, name.writer, name.batch, rows)
+    who: dict[str, object] = {"log": options.log, "writer": name.writer, "batch": name.batch}
+    _LOGGER.info("log %s, writer %s, batch %d: %d rows", options.log, name.writer, name.batch, rows, extra=who)
     if conflicts:
         _LOGGER.warning(
             "log %s, writer %s, batch %d: %d rows %s%s",
@@ -149,6 +150,7 @@ def end_batch(messages: list[WriterCommitMessage | None], options: SinkOptions, 
             conflicts,
             commands.conflict_words,
             f", they are kept under the prefix {options.conflict_prefix!r}" if options.conflict_prefix else "",
+            extra=who,
         )
 
 

@@ -154,14 +154,15 @@ class FollowedLog:
         end = self.stop(ending)
         phase, reasons = find_phase(self._snapshots(), view, self._look.log_id, end.revision, self._look)
         for reason in reasons:
-            _LOGGER.warning("log %s: a snapshot is not begun with: %s", self._log, reason)
+            _LOGGER.warning("log %s: a snapshot is not begun with: %s", self._log, reason, extra={"log": self._log})
         if phase is not None:
             self._phase = phase
             return phase.begin
         if view.first_revision > 1:
             raise no_snapshot(self._snapshots(), view, reasons)
         # Before its first record the state is empty: the whole log says what a snapshot and its tail would.
-        _LOGGER.info("log %s: no snapshot to begin with; it is read from its first record on", self._log)
+        said = "log %s: no snapshot to begin with; it is read from its first record on"
+        _LOGGER.info(said, self._log, extra={"log": self._log})
         return view.begin
 
     def _start(self, view: LogView, bound: Bound) -> LogOffset:

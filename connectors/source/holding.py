@@ -109,9 +109,15 @@ class QueryHold:
                 # Somebody wants it so, or has the same name: the query goes on, without a hold.
                 del self._known[log]
                 self._lost[log] = str(error)
-                _LOGGER.warning("log %s is not held for this query any more: %s", log, error)
+                _LOGGER.warning(
+                    "log %s is not held for this query any more: %s",
+                    log,
+                    error,
+                    extra={"log": log, "reader": self._name},
+                )
             except (LedgerError, RsmError) as error:
-                _LOGGER.warning("log %s: what this query has read could not be written down: %s", log, error)
+                said = "log %s: what this query has read could not be written down: %s"
+                _LOGGER.warning(said, log, error, extra={"log": log, "reader": self._name})
 
 
 def _read(position: LogPosition) -> int:

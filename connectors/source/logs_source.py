@@ -286,7 +286,8 @@ class LogsSource:
             present = self._renamed(log)
             if present is None or not self._is_asked_for(present) or present in found:
                 self._refuse(others, found[log])
-            _LOGGER.warning("log %s: the checkpoint stands in it under its former name %s", present, log)
+            said = "log %s: the checkpoint stands in it under its former name %s"
+            _LOGGER.warning(said, present, log, extra={"log": present})
             found[present] = found.pop(log)
         return {log: found[log] for log in sorted(found)}
 

@@ -143,7 +143,7 @@ class Births:
             self._away_until_s = now_s + self._limits.away_s
             found = KeyNotFound(is_certain=False)
         except LedgerError as error:
-            _LOGGER.warning("first adds of ledger %d are refused: %s", ledger_id, error)
+            _LOGGER.warning("first adds of ledger %d are refused: %s", ledger_id, error, extra={"ledger": ledger_id})
             found = KeyNotFound(is_certain=False)
         if isinstance(found, bytes):
             self._keep(ledger_id, found, loop.time() + self._limits.kept_s)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json as json_module
-import logging
 import sys
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ import typer
 from ledger.audit_lines import open_audit_file
 from ledger.bookie import offline
 from ledger.bookie.settings import BookieSettings
-from ledger.cluster_options import ProcessOptions
+from ledger.cluster_options import LoggingOptions, ProcessOptions
 from ledger.configuration import process_command
 from ledger.errors import LedgerError
 from ledger.exit_codes import exit_code
@@ -74,6 +73,7 @@ class BookieOptions(ProcessOptions, frozen=True, kw_only=True):
         str | None,
         Option("File to which refusals, and reads of changed rights, are appended, one JSON object a line.", unit=PATH),
     ] = None
+    logs: LoggingOptions = LoggingOptions(log_level="info")
 
     def settings(self) -> BookieSettings:
         """Return what the bookie runs with."""
@@ -90,6 +90,7 @@ def run(given: BookieOptions) -> None:
 
     Example: rsm bookie run --metadata-uri zk+hierarchical://127.0.0.1:2181/ledgers --port 3181 --data-dir /srv/bk
     """
+    given.logs.apply()
     if given.audit_file is not None:
         open_audit_file(given.audit_file)
     _serve(given.settings(), is_json=given.json)
@@ -98,8 +99,6 @@ def run(given: BookieOptions) -> None:
 def _serve(settings: BookieSettings, *, is_json: bool) -> NoReturn:
     from ledger.bookie.app import EXIT_STORAGE_FAILED, run_bookie  # noqa: PLC0415 - `--help` needs no server packages
 
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("kazoo").setLevel(logging.WARNING)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             code = runner.run(run_bookie(settings, partial(_announce, is_json=is_json)))

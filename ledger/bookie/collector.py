@@ -84,11 +84,11 @@ class Collector:
                 _LOGGER.warning("collection of deleted ledgers put off: %s", error)
                 continue
             if compacted:
-                _LOGGER.info("segments compacted", extra={"segments": len(compacted)})
+                _LOGGER.info("segments compacted", extra={"segments": compacted})
             if collected.ledger_ids:
                 _LOGGER.info(
                     "deleted ledgers collected",
-                    extra={"ledgers": len(collected.ledger_ids), "segments": len(collected.segment_ids)},
+                    extra={"ledgers": len(collected.ledger_ids), "segments": collected.segment_ids},
                 )
 
     async def collect(self) -> Collected:

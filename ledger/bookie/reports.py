@@ -84,12 +84,12 @@ class ReportHandlers:
         self._list_count -= 1
         response = p.ListResponse(request.txn_id, Status.EIO, request.ledger_id)
         if future.exception() is not None:
-            _LOGGER.error("entries of a ledger cannot be listed", extra={"ledger_id": request.ledger_id})
+            _LOGGER.error("entries of a ledger cannot be listed", extra={"ledger": request.ledger_id})
         else:
             packed = pack_entry_ids(future.result())
             if len(packed) < FRAME_BYTES_MAX - 128:
                 response = p.ListResponse(request.txn_id, Status.EOK, request.ledger_id, packed)
             else:
-                _LOGGER.error("a list of entries is too long for a frame", extra={"ledger_id": request.ledger_id})
+                _LOGGER.error("a list of entries is too long for a frame", extra={"ledger": request.ledger_id})
         connection.answer(response)
         connection.flush()

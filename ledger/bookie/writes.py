@@ -161,7 +161,7 @@ class Writes:
     def _refuse_change(self, connection: Responder, request: p.AddRequest) -> None:
         _LOGGER.error(
             "an add would change an entry that is held: refused",
-            extra={"ledger_id": request.ledger_id, "entry_id": request.entry_id},
+            extra={"ledger": request.ledger_id, "entry": request.entry_id},
         )
         connection.answer(p.AddResponse(request.txn_id, Status.EBADREQ, request.ledger_id, request.entry_id))
 

@@ -245,7 +245,7 @@ class BookieConnection:
     def on_broken(self, channel: Channel, reason: str) -> None:
         """Give the connection up: what came is not the protocol."""
         if channel is self._channel:
-            _LOGGER.warning("bookie given up for a while", extra={"bookie_id": self.bookie_id, "reason": reason})
+            _LOGGER.warning("bookie given up for a while", extra={"bookie": self.bookie_id, "reason": reason})
             self._has_heard = False
             self._drop(reason, is_failure=True)
 
@@ -357,7 +357,7 @@ class BookieConnection:
             channel.is_open = False
             channel.transport.abort()
             if not self._is_closed:
-                _LOGGER.info("bookie disconnected", extra={"bookie_id": self.bookie_id, "reason": reason})
+                _LOGGER.info("bookie disconnected", extra={"bookie": self.bookie_id, "reason": reason})
         if is_failure:
             self._shared.quarantine.fail(self.bookie_id, self._loop.time())
         if self._state is _State.CONNECTED:

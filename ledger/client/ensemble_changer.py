@@ -75,7 +75,7 @@ class EnsembleChanger:
         elif not spares:
             self._suspect_the_silent(core)
             message = "no bookie to take a failed one's place"
-            _LOGGER.warning(message, extra={"ledger_id": self.ledger_id, "failed": wanted, "reason": failure})
+            _LOGGER.warning(message, extra={"ledger": self.ledger_id, "failed": wanted, "reason": failure})
             carry_out(core.on_no_spare(failure, self._now()))
         else:
             await self._publish(core, carry_out, spares, wanted)
@@ -88,7 +88,7 @@ class EnsembleChanger:
                 return await self._choose(core)
             except _UNANSWERED as error:
                 attempt_count += 1
-                _LOGGER.warning("no list of bookies", extra={"ledger_id": self.ledger_id, "error": str(error)})
+                _LOGGER.warning("no list of bookies", extra={"ledger": self.ledger_id, "error": str(error)})
                 await self._pause(attempt_count)
             except LedgerError as error:
                 return {}, f"the metadata store does not say which bookies are writable ({error})"
@@ -150,13 +150,13 @@ class EnsembleChanger:
             except BadVersionError as error:
                 _LOGGER.info(
                     "ensemble change was not written, another one came first",
-                    extra={"ledger_id": self.ledger_id, "error": str(error)},
+                    extra={"ledger": self.ledger_id, "error": str(error)},
                 )
             except _UNANSWERED as error:
                 carry_out(core.release())
                 _LOGGER.warning(
                     "it is not known whether the ensemble change was written",
-                    extra={"ledger_id": self.ledger_id, "error": str(error)},
+                    extra={"ledger": self.ledger_id, "error": str(error)},
                 )
             else:
                 return change.on_written(write, version, core.last_stored)
@@ -189,8 +189,8 @@ class EnsembleChanger:
         _LOGGER.warning(
             "bookies replaced",
             extra={
-                "ledger_id": self.ledger_id,
-                "first_entry_id": settled.metadata.segments[-1].first_entry_id,
+                "ledger": self.ledger_id,
+                "first_entry": settled.metadata.segments[-1].first_entry_id,
                 "replaced": {
                     core.bookies[position]: f"{spares[position]} ({reasons[position]})" for position in spares
                 },

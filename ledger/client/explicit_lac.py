@@ -97,4 +97,4 @@ class ExplicitLac:
             try:
                 await write()
             except LedgerError as error:
-                _LOGGER.info("explicit LAC not written", extra={"ledger_id": self._ledger_id, "error": str(error)})
+                _LOGGER.info("explicit LAC not written", extra={"ledger": self._ledger_id, "error": str(error)})

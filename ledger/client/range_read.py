@@ -215,7 +215,7 @@ class EntrySource:
         if count == 0:
             _LOGGER.warning(
                 "bookie sends damaged entries: check its disks; other replicas are read instead",
-                extra={"bookie_id": bookie_id, "ledger_id": self._ledger_id, "error": str(error)},
+                extra={"bookie": bookie_id, "ledger": self._ledger_id, "error": str(error)},
             )
         return Miss(MissKind.CORRUPT, str(error))
 

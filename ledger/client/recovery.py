@@ -93,7 +93,7 @@ class LedgerCloser:
                 await self._ledgers.write(ledger_id, closed, version)
             except _UNSETTLED as error:
                 _LOGGER.info(
-                    "it is not known whether the close was written", extra={"ledger_id": ledger_id, "error": str(error)}
+                    "it is not known whether the close was written", extra={"ledger": ledger_id, "error": str(error)}
                 )
             else:
                 return closed
@@ -161,7 +161,7 @@ class LedgerCloser:
             except _UNSETTLED as error:
                 _LOGGER.info(
                     "it is not known whether the close after the recovery was written",
-                    extra={"ledger_id": ledger_id, "error": str(error)},
+                    extra={"ledger": ledger_id, "error": str(error)},
                 )
             else:
                 return closed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,7 @@ import msgspec
 import typer
 
 from ledger.audit_lines import Refusals, open_audit_file
-from ledger.cluster_options import ClusterOptions, MetadataOptions, ProcessOptions
+from ledger.cluster_options import ClusterOptions, LoggingOptions, MetadataOptions, ProcessOptions
 from ledger.configuration import options_command, process_command
 from ledger.errors import LedgerError
 from ledger.exit_codes import exit_code
@@ -44,6 +43,7 @@ class AutoRecoveryOptions(ProcessOptions, frozen=True, kw_only=True):
     audit_file: Annotated[
         str | None, Option("File to which refused and changing calls over HTTP are appended, as JSON.", unit=PATH)
     ] = None
+    logs: LoggingOptions = LoggingOptions(log_level="info")
 
 
 @app.command()
@@ -55,8 +55,7 @@ def run(given: AutoRecoveryOptions) -> None:
     """
     from ledger.replication.app import run_auto_recovery  # noqa: PLC0415 - `--help` needs no client
 
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("kazoo").setLevel(logging.WARNING)
+    given.logs.apply()
 
     def announce(notice: RunningNotice) -> None:
         at = f", HTTP on {notice.http_address}" if notice.http_address else ""

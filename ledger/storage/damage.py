@@ -43,9 +43,9 @@ class Damages:
         _LOGGER.error(
             "a block cannot be read: answering EIO for its entries until they are copied from other bookies",
             extra={
-                "ledger_id": row.ledger_id,
-                "first_entry_id": row.first_entry_id,
-                "last_entry_id": row.last_entry_id,
+                "ledger": row.ledger_id,
+                "first_entry": row.first_entry_id,
+                "last_entry": row.last_entry_id,
                 "reason": str(error),
             },
         )

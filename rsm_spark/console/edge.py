@@ -110,7 +110,8 @@ class ConsoleEdge:
     def _unexpected(self, error: Exception, scope: Scope) -> HttpProblem:
         self.state.unexpected += 1
         number = os.urandom(6).hex()
-        _LOGGER.error("error %s: %s", number, scope["raw_path"].decode("latin-1"), exc_info=error)
+        path = scope["raw_path"].decode("latin-1")
+        _LOGGER.error("error %s: %s", number, path, exc_info=error, extra={"number": number, "path": path})
         said = f"an error of the console's own; its log tells more of error {number}"
         return HttpProblem(500, "unexpected", said, error=number)
 

@@ -156,7 +156,8 @@ class FileCleaner:
         makers = {chain.log_id, *(one.log_id for one in chain.origins)}
         if content_number(custom) == freed.number and maker_of(custom) in makers:
             return True
-        _LOGGER.error("ledger %d is named as the content of file %d, and is not", freed.ledger, freed.number)
+        said = "ledger %d is named as the content of file %d, and is not"
+        _LOGGER.error(said, freed.ledger, freed.number, extra={"ledger": freed.ledger})
         return False
 
     async def _delete(self, chain: LogChain, ledgers: list[int]) -> None:

@@ -95,7 +95,8 @@ class GatewayEntrance:
     def _unexpected(self, error: Exception, call: GatewayCall, action: str) -> HttpProblem:
         self.unexpected += 1
         number = os.urandom(6).hex()
-        _LOGGER.error("error %s: %s %s", number, action, call.target or call.log, exc_info=error)
+        extra = {"number": number, "log": call.log}
+        _LOGGER.error("error %s: %s %s", number, action, call.target or call.log, exc_info=error, extra=extra)
         return HttpProblem(
             500, "unexpected", f"an error of the gateway's own; its log tells more of error {number}", error=number
         )

@@ -255,7 +255,8 @@ class LogGatewayClient:
                         place = record.place
                         yield record
             except (OSError, EOFError) as error:
-                _LOGGER.info("tail of log %s: begun again: %s", log, str(error) or type(error).__name__)
+                words = str(error) or type(error).__name__
+                _LOGGER.info("tail of log %s: begun again: %s", log, words, extra={"log": log})
             await asyncio.sleep(_RECONNECT_S)
 
     # ---- logs as a whole

@@ -18,7 +18,8 @@ from typing import Protocol
 
 import msgspec
 
-from ledger.audit_lines import AUDIT_LOGGER, Refusals, tell
+from ledger.audit_lines import Refusals, tell
+from ledger.logs import AUDIT_LOGGER
 from ledger.rereads import Reread
 from rsm_spark.core.commands import ASKED, Answer, AnswerStatus, Audited, Request
 from rsm_spark.errors import NoLeaderError, NotLeaderError, OutcomeUnknownError, OverloadedError

@@ -147,7 +147,7 @@ class ReplicaContext:
     @property
     def log_extra(self) -> dict[str, object]:
         """Fields that every line of this replica's log carries."""
-        return {"log": self.log, "replica_id": self.me.replica_id, "revision": self.tip.revision}
+        return {"log": self.log, "replica": self.me.replica_id, "revision": self.tip.revision}
 
     @property
     def outdated(self) -> str:

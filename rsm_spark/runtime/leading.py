@@ -418,7 +418,8 @@ class LeaderDriver:
             context.set_role(ReplicaRole.LEADER, Phase.LEAD)
             if self._finding is not None:
                 why = described_end(self._finding.end, self._finding.said)
-                _LOGGER.info("leading in epoch %d: %s", self.protocol.epoch, why, extra=context.log_extra)
+                extra = {**context.log_extra, "epoch": self.protocol.epoch}
+                _LOGGER.info("leading in epoch %d: %s", self.protocol.epoch, why, extra=extra)
             assert self._composer is not None
             self.upkeep.begin(self._composer)
         self._ledger.publish_soon()  # After an entry without records too: it shows followers that they are fresh.

@@ -198,7 +198,7 @@ def check_exposure(settings: StoreSettings, addresses: Sequence[str]) -> None:
     _LOGGER.info(
         "log %s: this replica has no key: whoever reaches metadata store or bookies can forge such a log",
         settings.log,
-        extra={"log": settings.log, "replica_id": settings.replica_id},
+        extra={"log": settings.log, "replica": settings.replica_id},
     )
 
 
@@ -262,4 +262,4 @@ def _notice(service: RunService, settings: StoreSettings, boot_s: float, http_ad
 
 
 def _log_role(settings: StoreSettings, role: ReplicaRole) -> None:
-    _LOGGER.info("role: %s", role, extra={"log": settings.log, "replica_id": settings.replica_id})
+    _LOGGER.info("role: %s", role, extra={"log": settings.log, "replica": settings.replica_id})

@@ -16,7 +16,10 @@ from ledger.process_guard import EXIT_STALLED, ProcessGuard
 
 _PROGRAM = """
 import asyncio, ctypes, threading, time
+from ledger.logs import configure_command_logs
 from ledger.process_guard import ProcessGuard
+
+configure_command_logs()
 
 def stand_still():
     threading.Event().wait(60)

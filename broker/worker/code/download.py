@@ -59,7 +59,8 @@ async def download(
                         return _verified(bytes(arrived), sha256)
             await asyncio.sleep(_RETRY_S)
         except ConnectionLostError as error:
-            _LOGGER.info("download of code %s broke off at byte %d: %s", code, len(arrived), error)
+            said = "download of code %s broke off at byte %d: %s"
+            _LOGGER.info(said, code, len(arrived), error, extra={"code": code})
             await asyncio.sleep(_RETRY_S)
         except CodeGoneError:
             if not known_size:

@@ -296,7 +296,7 @@ class CodePools:
             self._fail(pool, f"CodeUnavailable: code {pool.code!r}: {error}")
         except Exception as error:
             # Whatever it is: a run that nobody begins would be a task that runs for ever.
-            _LOGGER.exception("code %s cannot be prepared", pool.code)
+            _LOGGER.exception("code %s cannot be prepared", pool.code, extra={"code": pool.code})
             self._fail(pool, f"CodeUnavailable: code {pool.code!r}: {type(error).__name__}: {error}")
         else:
             pool.task = None
@@ -376,7 +376,7 @@ class CodePools:
 
     def _fail(self, pool: _Pool, why: str, *, is_refused: bool = False) -> None:
         """Have the runs that wait fail; the next run of this code tries anew."""
-        _LOGGER.warning("%s", why)
+        _LOGGER.warning("%s", why, extra={"code": pool.code})
         pool.task = None
         if self._pools.get(pool.code) is pool:
             del self._pools[pool.code]

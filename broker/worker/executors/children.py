@@ -395,7 +395,8 @@ class Children:
                 return failed(run.task_id, run.assignment_id, words)
             case _:
                 words = exit_words(slot.process.exit_code)
-                _LOGGER.warning("a child process %s while it ran task %d", words, run.task_id)
+                extra = {"task": run.task_id, "tenant": run.tenant}
+                _LOGGER.warning("a child process %s while it ran task %d", words, run.task_id, extra=extra)
                 return failed(run.task_id, run.assignment_id, f"ProcessDied: the process that ran it {words}")
 
     def _tell(self, end: EndedRun) -> None:

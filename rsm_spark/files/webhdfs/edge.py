@@ -142,7 +142,8 @@ class WebHdfsEdge:
             return later(error)
         number = os.urandom(6).hex()
         path = scope["raw_path"].decode("latin-1")
-        _LOGGER.error("error %s: %s %s", number, scope["method"], path, exc_info=error)
+        extra = {"number": number, "path": path}
+        _LOGGER.error("error %s: %s %s", number, scope["method"], path, exc_info=error, extra=extra)
         return RemoteFault(500, "java.io.IOException", f"an error of the server's own; its log tells more of {number}")
 
     def _note_refusal(self, fault: RemoteFault, call: WebHdfsCall) -> None:
@@ -170,7 +171,7 @@ class WebHdfsEdge:
                         answers.give(len(piece), holder)
             await send({"type": "http.response.body", "body": b""})
         except (LedgerError, RsmError) as error:
-            _LOGGER.warning("%s was not sent whole: %s", call.path[:200], error)
+            _LOGGER.warning("%s was not sent whole: %s", call.path[:200], error, extra={"path": call.path})
             call.scope["extensions"]["rsm.abort"]()
             return False
         return True

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ledger.audit_lines import AUDIT_LOGGER
 from ledger.bookie.gate import GateLimits
 from ledger.bookie.server import ServerSettings
+from ledger.logs import AUDIT_LOGGER
 from ledger.wire import packets as p
 from ledger.wire.codes import Status
 from ledger.wire.digests import master_key

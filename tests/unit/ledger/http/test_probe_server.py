@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ledger.audit_lines import AUDIT_LOGGER
 from ledger.errors import LedgerError, UsageError
 from ledger.http.probe_server import ProbeServer
 from ledger.http.routes import ProbePage, ProbeRequest, ProbeRoute, probe_routes
+from ledger.logs import AUDIT_LOGGER
 from ledger.rights.callers import Callers
 from ledger.rights.principal import Role
 from ledger.rights.table import ROLES_OF, Right

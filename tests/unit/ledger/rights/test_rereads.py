@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ledger.audit_lines import AUDIT_LOGGER, open_audit_file
+from ledger.audit_lines import open_audit_file
 from ledger.login import UsersFile
+from ledger.logs import AUDIT_LOGGER
 from ledger.rereads import Reread, on_reread
 from ledger.rights.file import PrincipalsFile
 from ledger.rights.token_file import TokenFile

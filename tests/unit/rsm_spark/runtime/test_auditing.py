@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ledger.audit_lines import AUDIT_LOGGER, open_audit_file
+from ledger.audit_lines import open_audit_file
+from ledger.logs import AUDIT_LOGGER
 from rsm_spark.core.commands import ASKED, Answer, AnswerStatus, Audited, Request
 from rsm_spark.errors import NotLeaderError, OutcomeUnknownError, OverloadedError
 from rsm_spark.runtime.auditing import AuditTrail

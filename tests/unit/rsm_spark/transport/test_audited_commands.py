@@ -14,7 +14,7 @@ from broker.machine.commands import DeployCode, SetHold, SetTenant, SubmitTasks,
 from broker.machine.messages import encode
 from broker.machine.policies import TenantPolicy
 from broker.machine.replies import Done, Refused
-from ledger.audit_lines import AUDIT_LOGGER
+from ledger.logs import AUDIT_LOGGER
 from ledger.rights.principal import Principal, Role
 from rsm_spark.core.commands import ASKED, Answer, AnswerStatus, Audited, Command, OpenSession, Request
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
