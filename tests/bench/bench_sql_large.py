@@ -13,7 +13,8 @@ Each prints seconds, and the most memory that the replicas had meanwhile without
 that the system ends for want of memory ends the bench.
 
 RSM_SQL_GB, RSM_SQL_MIB (of each cgroup, 1024), RSM_SQL_NOISE (share of each row that cannot be compressed, 0.05: a
-snapshot on the disk is that much smaller than the tables) and RSM_SQL_FOLDER (files, else in the temporary folder).
+snapshot on the disk is that much smaller than the tables), RSM_SQL_LAKE (0 = without a lake) and RSM_SQL_FOLDER (files,
+else in the temporary folder).
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from tests.integration.store_processes import Stores, stores
 GB: Final = float(os.environ.get("RSM_SQL_GB", "1"))
 LIMIT_MIB: Final = int(os.environ.get("RSM_SQL_MIB", "1024"))
 NOISE: Final = float(os.environ.get("RSM_SQL_NOISE", "0.05"))
+HAS_LAKE: Final = os.environ.get("RSM_SQL_LAKE", "1") != "0"
 FOLDER: Final = os.environ.get("RSM_SQL_FOLDER")
 ROW_BYTES: Final = 8_000
 ROWS: Final = int(GB * 1e9) // ROW_BYTES
@@ -51,7 +53,7 @@ LOG: Final = "large"
 _SERVE: Final = ("rsm_spark", "sql", "serve")
 _OPTIONS: Final = (
     *("--pg-port", "0", "--bookies", "1/1/1", "--single-copy", "--trim-single-copy", "--retention-s", "0"),
-    *("--trim-s", "5", "--verify-s", "5", "--lake-s", "10", "--snapshot-s", str(max(20, int(30 * GB)))),
+    *("--trim-s", "5", "--verify-s", "5", "--snapshot-s", str(max(20, int(30 * GB)))),
 )
 _TABLES: Final = (
     "CREATE TABLE t (id INTEGER PRIMARY KEY, k INTEGER NOT NULL, v BLOB NOT NULL)",
@@ -120,7 +122,8 @@ class LargeSql:
     def start(self, name: str) -> None:
         """Start a replica in its group."""
         self._replicas.prefixes[name] = self._groups[name].prefix
-        self._replicas.start(name, *_OPTIONS, "--lake", str(self._lake_folder), command=_SERVE)
+        lake = ("--lake-s", "10", "--lake", str(self._lake_folder)) if HAS_LAKE else ()
+        self._replicas.start(name, *_OPTIONS, *lake, command=_SERVE)
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
@@ -250,6 +253,8 @@ class LargeSql:
                 assert tuple(found) == wanted, (name, found, wanted)
                 assert int(await connection.fetchval("SELECT n FROM small")) >= updates, name
                 await connection.close()
+            if not HAS_LAKE:
+                return
             version = next(one for one in self._lake.tables.versions() if one.table == "t" and one.rows == ROWS)
             table = DeltaTable(f"{self._lake.tables.place}/{version.path}", version=version.version)
             keys = table.to_pyarrow_table(columns=["k"])["k"]
@@ -260,7 +265,8 @@ async def _measure(bench: LargeSql, replicas: Stores) -> None:
     for name in ("a", "b"):
         bench.start(name)
     updates = await bench.load((await replicas.leader()).replica_id)
-    await bench.wait_lake()
+    if HAS_LAKE:
+        await bench.wait_lake()
     leader = (await replicas.leader()).replica_id  # It may be another one since.
     (survivor,) = {"a", "b"} - {leader}
     await bench.fail_over(leader, survivor)
