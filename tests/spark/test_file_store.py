@@ -1,4 +1,4 @@
-"""Checkpoints of Spark in a file store: a stateful query restarted, and the leader killed while it runs."""
+"""Checkpoints of Spark in a file store: stateful queries restarted, the leader killed; tables, changed by several."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from delta import DeltaTable
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from tests.integration.file_stores import SERVE
 from tests.integration.store_processes import Stores, stores
+from tests.spark.stateful_sums import Told, folded, sums_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from ledger.dev import DevCluster
 
 _FILES, _LINES, _KEYS = 8, 200, 20
+_APPENDS = 3
 _TIMEOUT_S = 300
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -135,6 +140,38 @@ def _name_service(spark: SparkSession, name: str, addresses: list[str]) -> str:
     return name
 
 
+def test_transform_with_state_goes_on_from_its_checkpoint_at_another_server(
+    rocksdb: SparkSession, cluster: DevCluster, source: Path, tmp_path: Path
+) -> None:
+    """Three states of each key, two stops: what is told in the end is a plain fold of all rows."""
+    with stores(cluster.metadata_uri, "files-of-states", tmp_path) as running:
+        addresses = [running.start(name, "--http-port", "0", command=SERVE).ready["http_address"] for name in "ab"]
+        told: dict[str, Told] = {}
+        batches: list[int] = []
+        stop_at = -1
+
+        def keep(frame: DataFrame, batch: int) -> None:
+            if batch == stop_at:
+                raise RuntimeError("stop here")
+            told.update({row.k: (row.n, row.top, row.kinds) for row in frame.collect()})
+            batches.append(batch)
+
+        def run(address: str) -> None:
+            frame = rocksdb.readStream.schema("k string, v long").option("maxFilesPerTrigger", 1).json(str(source))
+            writer = sums_of(frame).writeStream.outputMode("update").foreachBatch(keep)
+            writer = writer.option("checkpointLocation", f"webhdfs://{address}/checkpoints/states")
+            assert writer.trigger(availableNow=True).start().awaitTermination(_TIMEOUT_S)
+
+        for place, stop_at in enumerate((2, 5)):  # noqa: B007 - `keep` reads it
+            with pytest.raises(StreamingQueryException, match="stop here"):
+                run(addresses[place % 2])
+        stop_at = -1
+        run(addresses[0])
+        assert batches == list(range(_FILES))
+        rows = [(f"k{(number * 7 + line) % _KEYS}", line) for number in range(_FILES) for line in range(_LINES)]
+        assert told == folded(rows)
+
+
 def test_a_table_is_written_and_read_in_a_file_store(spark: SparkSession, cluster: DevCluster, tmp_path: Path) -> None:
     with stores(cluster.metadata_uri, "files-of-tables", tmp_path) as running:
         address = running.start("a", "--http-port", "0", command=SERVE).ready["http_address"]
@@ -144,3 +181,36 @@ def test_a_table_is_written_and_read_in_a_file_store(spark: SparkSession, cluste
             spark.range(100, 150).withColumn("even", F.lit(False)).write.format(kind).mode("append").save(path)
             read = spark.read.format(kind).load(path)
             assert (read.count(), read.where("even").count()) == (150, 50), kind
+
+
+def test_a_delta_table_in_a_file_store_is_changed_by_several_at_once(
+    spark: SparkSession, cluster: DevCluster, tmp_path: Path
+) -> None:
+    """Each version is one writer's: two threads append, at two servers; nothing is lost or there twice."""
+    with stores(cluster.metadata_uri, "files-of-delta", tmp_path) as running:
+        addresses = [running.start(name, "--http-port", "0", command=SERVE).ready["http_address"] for name in "ab"]
+        paths = [f"webhdfs://{address}/tables/shared" for address in addresses]
+        spark.range(10).withColumn("n", F.lit(0)).write.format("delta").save(paths[0])
+
+        def append(number: int) -> None:
+            for turn in range(_APPENDS):
+                first = 1000 * (number + 1) + 10 * turn
+                spark.range(first, first + 10).withColumn("n", F.lit(1)).write.format("delta").mode("append").save(
+                    paths[number % 2]
+                )
+
+        with ThreadPoolExecutor(2) as pool:
+            for done in [pool.submit(append, number) for number in range(2)]:
+                done.result(_TIMEOUT_S)
+        table = DeltaTable.forPath(spark, paths[1])
+        changes = spark.range(5, 15).withColumn("n", F.lit(2))
+        merge = table.alias("t").merge(changes.alias("c"), "t.id = c.id")
+        merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        table.delete("id = 0")
+        rows = {row.id: row.n for row in spark.read.format("delta").load(paths[0]).collect()}
+        appended = {1000 * (number + 1) + at: 1 for number in range(2) for at in range(10 * _APPENDS)}
+        assert rows == dict.fromkeys(range(1, 5), 0) | dict.fromkeys(range(5, 15), 2) | appended
+        versions = sorted(row.version for row in table.history().select("version").collect())
+        assert versions == list(range(2 * _APPENDS + 3)), "one version for each that wrote"
+        before = spark.read.format("delta").option("versionAsOf", 2 * _APPENDS).load(paths[1])
+        assert before.count() == 10 + 20 * _APPENDS

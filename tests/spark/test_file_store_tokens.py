@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from ledger.dev import DevCluster
@@ -108,6 +110,14 @@ def test_a_query_keeps_its_checkpoint_behind_tls_and_a_token(cluster: DevCluster
         )
         refused = wrong.run("-cat", "/checkpoints/orders/by-hand")
         assert (refused.returncode, refused.stdout) == (1, b"")
+        host, _, port = address.rpartition(":")
+        files = fsspec.filesystem(
+            "webhdfs", host=host, port=int(port), use_https=True, session_verify=authority.ca, skip_instance_cache=True
+        )
+        for secret, is_right in ((_SECRET, True), ("x" * 40, False)):
+            files.session.headers["Authorization"] = f"Bearer {secret}"
+            with contextlib.nullcontext() if is_right else pytest.raises(PermissionError):
+                assert files.cat_file("/checkpoints/orders/by-hand") == (source / "0.json").read_bytes()
         given = {
             "source": str(source), "conf": conf, "checkpoint": f"{store}/checkpoints/orders/query",
             "elsewhere": f"{store}/checkpoints/others",
