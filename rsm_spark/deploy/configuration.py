@@ -25,6 +25,7 @@ PORTS: Final = {
     "broker, frames": 7301,
     "broker, HTTP": 7364,
     "gateway, HTTP": 7400,
+    "console, HTTP": 8088,
     "files": 7500,
     "files, frames": 7501,
     "files, WebHDFS": 9870,
@@ -33,6 +34,13 @@ PORTS: Final = {
 """Ports of a machine, by who listens."""
 OPERATOR: Final = "operator"
 """Name of the operator's folder and principal."""
+CONSOLE: Final = "console"
+"""Name of a console's files on its machine."""
+
+
+def console_name(host: str) -> str:
+    """Return the name of the principal as which the console of a machine asks: no machine can be called so."""
+    return f"{CONSOLE}@{host}"
 
 
 def metadata_uri(plan: ClusterPlan) -> str:
@@ -49,13 +57,15 @@ def machine_files(
     Args:
         plan: Of the cluster.
         machine: One of its machines.
-        tokens: Of each machine and of the operator.
+        tokens: Of each machine, of its console where it runs one, and of the operator.
         own_principals: Text of further principals, of whoever runs the cluster.
 
     """
+    roles = {**dict.fromkeys(plan.hosts, "replica"), OPERATOR: OPERATOR}
+    if CONSOLE in plan.services:
+        roles |= {console_name(host): "auditor" for host in plan.hosts}
     files = {
-        "principals.toml": principals_text({**dict.fromkeys(plan.hosts, "replica"), OPERATOR: OPERATOR}, tokens)
-        + own_principals,
+        "principals.toml": principals_text(roles, tokens) + own_principals,
         "zookeeper-client.toml": tls_of_clients("host"),
     }
     kinds = [*(["zookeeper"] if machine.zookeeper else []), "bookie", *plan.services]
@@ -144,6 +154,17 @@ def _gateway(plan: ClusterPlan, machine: PlannedMachine) -> Iterator[tuple[str, 
     yield from _http(plan, machine)
 
 
+def _console(plan: ClusterPlan, machine: PlannedMachine) -> Iterator[tuple[str, object]]:
+    yield "http_port", PORTS["console, HTTP"]
+    yield "http_bind", _bind(machine)
+    yield "http_advertise", machine.host
+    yield "http_tls_cert", _etc(plan, f"{CONSOLE}.pem")
+    yield "http_tls_key", _etc(plan, f"{CONSOLE}.key")
+    yield "allowed_hosts", machine.host
+    yield "principals", _etc(plan, "principals.toml")
+    yield "data_dir", f"{plan.state}/{CONSOLE}"
+
+
 def _http(plan: ClusterPlan, machine: PlannedMachine) -> Iterator[tuple[str, object]]:
     yield "http_advertise", machine.host
     yield "http_tls_cert", _etc(plan, "host.pem")
@@ -161,7 +182,7 @@ def _bind(machine: PlannedMachine) -> str:
 
 _VALUES: Final = {
     "zookeeper": _zookeeper, "bookie": _bookie, "store": _store, "broker": _broker, "gateway": _gateway,
-    "files": _files,
+    CONSOLE: _console, "files": _files,
 }  # fmt: skip
 
 
@@ -183,8 +204,23 @@ def _node(plan: ClusterPlan, machine: PlannedMachine, kinds: list[str]) -> str:
         "RSM_CLIENT__TLS_CERT": _etc(plan, "host.pem"),
         "RSM_CLIENT__TLS_KEY": _etc(plan, "host.key"),
     }
-    processes = "".join(f'\n[[process]]\nkind = "{kind}"\n' for kind in kinds)
+    processes = "".join(
+        f'\n[[process]]\nkind = "{kind}"\n{_consoles_variables(plan) if kind == CONSOLE else ""}' for kind in kinds
+    )
     return f"{_toml(door.items())}\n[environment]\n{_toml(variables.items())}{processes}"
+
+
+def _consoles_variables(plan: ClusterPlan) -> str:
+    """Return as whom a console asks: an auditor, where the other processes of its machine are replicas."""
+    token = _etc(plan, f"{CONSOLE}.token")
+    variables = {
+        "RSM_CLIENT__TLS_CERT": _etc(plan, f"{CONSOLE}.pem"),
+        "RSM_CLIENT__TLS_KEY": _etc(plan, f"{CONSOLE}.key"),
+        "RSM_STORE__TLS_CA": _etc(plan, "ca.pem"),
+        "RSM_STORE__TOKEN_FILE": token,
+        "RSM_BROKER_TOKEN_FILE": token,
+    }
+    return f"\n[process.environment]\n{_toml(variables.items())}"
 
 
 def principals_text(roles: Mapping[str, str], tokens: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from ledger.errors import UsageError
-from rsm_spark.deploy.configuration import OPERATOR, machine_files, operator_files
+from rsm_spark.deploy.configuration import CONSOLE, OPERATOR, console_name, machine_files, operator_files
 from rsm_spark.deploy.plan import PLAN_FILE, ClusterPlan
 from rsm_spark.deploy.secret_folder import LOOPBACK, SecretFolder
 from rsm_spark.deploy.unit import cluster_readme, machine_readme, unit_file
@@ -70,9 +70,13 @@ class ClusterFolder(SecretFolder):
             self._operator(authority, renew=renew)
             own = self._own_principals()
             tokens = {OPERATOR: self._token(OPERATOR), **{host: self._token(f"{host}/etc") for host in plan.hosts}}
+            if CONSOLE in plan.services:
+                tokens |= {console_name(host): self._token(f"{host}/etc", f"{CONSOLE}.token") for host in plan.hosts}
             for machine in plan.machine:
-                etc = f"{machine.host}/etc"
-                self._certificate(authority, etc, "host", machine.host, [machine.host, *LOOPBACK], renew=renew)
+                etc, hosts = f"{machine.host}/etc", [machine.host, *LOOPBACK]
+                self._certificate(authority, etc, "host", machine.host, hosts, renew=renew)
+                if CONSOLE in plan.services:
+                    self._certificate(authority, etc, CONSOLE, console_name(machine.host), hosts, renew=renew)
                 for name in ("log.key", "zookeeper.login"):
                     self._put(f"{etc}/{name}", (self._folder / OPERATOR / name).read_bytes())
                 for name, text in machine_files(plan, machine, tokens, own).items():

@@ -15,9 +15,9 @@ from ledger.decoding import convert
 from ledger.errors import UsageError
 from rsm_spark.log.partition_names import check_name
 
-SERVICES: Final = ("store", "broker", "gateway", "files")
+SERVICES: Final = ("store", "broker", "gateway", "console", "files")
 """Services that a machine may run, beside ZooKeeper and a bookie, in the order of their start."""
-USUAL_SERVICES: Final = SERVICES[:3]
+USUAL_SERVICES: Final = SERVICES[:4]
 """Those that it runs unless something else is said."""
 PLAN_FILE: Final = "cluster.toml"
 _HOST: Final = re.compile(

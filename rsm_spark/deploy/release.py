@@ -17,10 +17,10 @@ import msgspec
 
 from ledger.decoding import convert
 from ledger.errors import UsageError
-from rsm_spark.deploy.configuration import OPERATOR, principals_text, tls_of_clients
+from rsm_spark.deploy.configuration import CONSOLE, OPERATOR, principals_text, tls_of_clients
 from rsm_spark.deploy.secret_folder import LOOPBACK, SecretFolder
 
-KINDS: Final = ("zookeeper", "bookie", "store", "broker", "gateway")
+KINDS: Final = ("zookeeper", "bookie", "store", "broker", "gateway", CONSOLE)
 """Kinds of pods; each has a Secret `<release>-<kind>`."""
 RELEASE_FILE: Final = "release.toml"
 SECRETS_FILE: Final = "secrets.json"
@@ -136,7 +136,7 @@ class ReleaseFolder(SecretFolder):
             self._folder.parent.mkdir(parents=True, exist_ok=True)
             authority = self._authority()
             self._operator(authority, renew=renew)
-            roles = {**dict.fromkeys(KINDS[1:], "replica"), OPERATOR: OPERATOR}
+            roles = {**dict.fromkeys(KINDS[1:], "replica"), CONSOLE: "auditor", OPERATOR: OPERATOR}
             principals = principals_text(roles, {name: self._token(name) for name in roles}) + self._own_principals()
             for kind in KINDS:
                 self._certificate(authority, kind, "host", kind, [*plan.hosts(kind), *LOOPBACK], renew=renew)

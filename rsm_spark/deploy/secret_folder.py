@@ -121,8 +121,8 @@ class SecretFolder:
             raise UsageError(f"{path}: cannot be read as TOML: {error}") from error
         return f"\n{text}"
 
-    def _token(self, folder: str) -> str:
-        place = f"{folder}/token"
+    def _token(self, folder: str, name: str = "token") -> str:
+        place = f"{folder}/{name}"
         if not (self._folder / place).is_file():
             self._put(place, f"{_secret()}\n".encode())
         return (self._folder / place).read_text(encoding="ascii").strip()

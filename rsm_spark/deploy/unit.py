@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rsm_spark.deploy.configuration import PORTS
+from rsm_spark.deploy.configuration import CONSOLE, PORTS
 from rsm_spark.deploy.plan import ClusterPlan, PlannedMachine
 
 _STOP_S = 140  # Longer than all processes may take one after the other, by `rsm_spark/node/settings.py`.
@@ -81,7 +81,7 @@ Open these ports to the other machines, and those of the services to whoever use
 | --- | --- |
 {ports}
 The state of all processes: `systemctl status rsm-node`, and `https://{host}:{node_port}/status` with a token.
-"""
+{console}"""
 
 
 def unit_file(plan: ClusterPlan) -> str:
@@ -93,9 +93,13 @@ def machine_readme(plan: ClusterPlan, machine: PlannedMachine) -> str:
     """Return what is told to whoever puts the files on a machine."""
     kinds = {"bookie", "node", *plan.services, *(["zookeeper"] if machine.zookeeper else [])}
     ports = "".join(f"| {port} | {who} |\n" for who, port in PORTS.items() if who.split(",")[0] in kinds)
+    console = ""
+    if CONSOLE in plan.services:
+        url = f"https://{machine.host}:{PORTS['console, HTTP']}"
+        console = f"The whole cluster on one page: `{url}`, with the operator's token.\n"
     return _README.format(
         host=machine.host, rsm=plan.rsm, etc=plan.etc, state=plan.state, user=plan.user, ports=ports,
-        node_port=PORTS["node, HTTP"],
+        node_port=PORTS["node, HTTP"], console=console,
     )  # fmt: skip
 
 

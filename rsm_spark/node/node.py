@@ -102,7 +102,7 @@ class NodeRunner:
             self._wake.set()  # What is due next may be due earlier now.
 
     def _start(self, process: NodeProcess) -> None:
-        name, environment = process.name, self._environment()
+        name, environment = process.name, self._environment(process)
         try:
             child = NodeChild(name, rsm_command(words_of(process)), environment, self)
         except OSError as error:
@@ -115,8 +115,8 @@ class NodeRunner:
             with contextlib.suppress(OSError):  # The next one starts without it, a little later.
                 self._asking[name] = NodeChild(name, rsm_command(words), environment, _Asked(self, name))
 
-    def _environment(self) -> dict[str, str]:
-        environment = {**os.environ, **self._settings.environment, "PYTHONUNBUFFERED": "1"}
+    def _environment(self, process: NodeProcess) -> dict[str, str]:
+        environment = {**os.environ, **self._settings.environment, **process.environment, "PYTHONUNBUFFERED": "1"}
         environment.pop("NOTIFY_SOCKET", None)  # systemd started this process, and hears from it alone.
         return environment
 

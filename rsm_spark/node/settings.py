@@ -43,6 +43,7 @@ class NodeProcess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         name: Of the process; "" = its kind.
         conf: Its file; "" = its name with `.toml`.
         arguments: What is typed behind its command, beside `--conf`.
+        environment: Variables of this process, over those of all.
 
     """
 
@@ -50,6 +51,7 @@ class NodeProcess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     name: str = ""
     conf: str = ""
     arguments: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -36,12 +36,12 @@ class NodeProcessOf:
         (folder / "zookeeper.toml").write_text(f'data_dir = "{folder}/zookeeper"\nport = {ports[0]}\nheap_mib = 96\n')
         (folder / "bookie.toml").write_text(f'data_dir = "{folder}/bookie"\nport = {ports[1]}\n')
         (folder / "orders.toml").write_text(
-            f'data_dir = "{folder}/orders"\nlog = "orders"\nbookies = "1/1/1"\nsingle_copy = true\nreplica_id = "a"\n'
+            f'data_dir = "{folder}/orders"\nlog = "orders"\nbookies = "1/1/1"\nsingle_copy = true\n'
         )
         (folder / "node.toml").write_text(
             f'name = "a"\nhttp_port = {ports[2]}\n[environment]\nRSM_METADATA_URI = "{self.uri}"\n'
             '[[process]]\nkind = "zookeeper"\n[[process]]\nkind = "bookie"\n'
-            '[[process]]\nkind = "store"\nname = "orders"\n'
+            '[[process]]\nkind = "store"\nname = "orders"\n[process.environment]\nRSM_STORE__REPLICA_ID = "b"\n'
         )
         self.lines: queue.Queue[str] = queue.Queue()
         self.said: list[str] = []
@@ -116,6 +116,8 @@ async def test_a_machine_starts_what_dies_again_and_ends_in_order_or_all_at_once
     assert node.page("/readyz") == (200, "ready\n")
     before = node.processes()
     assert [one["state"] for one in before.values()] == ["ready"] * 3
+    variables = {name: Path(f"/proc/{one['pid']}/environ").read_bytes() for name, one in before.items()}
+    assert [name for name, all_of_it in variables.items() if b"RSM_STORE__REPLICA_ID=b" in all_of_it] == ["orders"]
     async with await MapClient.connect("orders", node.uri) as orders:
         await orders.put(b"k", b"1")
 

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ class Site:
         self.hosts = [machines.address(name) for name in ("a", "b", "c")]
         places = ["--etc", str(machines.etc), "--state", str(machines.state)]
         rsm = ["--rsm", str(Path(sys.executable).with_name("rsm"))]
-        self.init(*self.hosts, "--services", "store,gateway", *places, *rsm)
+        self.init(*self.hosts, "--services", "store,gateway,console", *places, *rsm)
         self.environment = self._operators_environment()
         self.acked = 0
         self._acks: queue.Queue[int] = queue.Queue()
@@ -76,6 +77,15 @@ class Site:
 
     def _at_caller(self, *words: str) -> list[str]:
         return self.machines.command("caller", self.files / "operator", "env", "-C", str(_ROOT), *words)
+
+    def ask(self, url: str) -> dict[str, Any]:
+        """Return what a page tells the caller."""
+        command = self._at_caller(sys.executable, "-m", "tests.integration.machine_callers", "ask", url)
+        said = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=_ACK_S_MAX, env=self.environment
+        )
+        answer: dict[str, Any] = json.loads(said.stdout)
+        return answer
 
     def write(self) -> subprocess.Popen[str]:
         """Begin to write the map for ever."""
@@ -163,6 +173,23 @@ def test_nothing_acknowledged_is_lost_when_a_machine_is_killed_cut_off_or_replac
     status = site.operate("status", "--log", "map", "--json")
     assert status.returncode == 0, status.stderr
     assert site.machines.address("d") in status.stdout
+    _the_consoles_show_it_and_change_nothing(site)
+
+
+def _the_consoles_show_it_and_change_nothing(site: Site) -> None:
+    for name in ("a", "d"):
+        view = site.ask(f"https://{site.machines.address(name)}:8088/api/v1/view")
+        (log,) = view["logs"]
+        assert (view["problem"], log["problem"], log["log"]) == ("", "", "map")
+        assert {one["replica_id"] for one in log["replicas"]} == {site.machines.address(one) for one in ("a", "b", "d")}
+        assert not any(one["problem"] for one in log["replicas"]), log
+        assert [one["state"] for one in view["bookies"]] == ["writable"] * 3, view["bookies"]
+    etc = site.files / site.machines.address("a") / "etc"
+    site.environment |= {"RSM_STORE__TOKEN_FILE": str(etc / "console.token")}
+    assert site.operate("map", "get", "--log", "map", "k000000").returncode == 0
+    refused = site.operate("map", "put", "--log", "map", "k000000", "mine")
+    assert refused.returncode != 0
+    assert "console@" in refused.stderr
 
 
 @pytest.mark.slow

@@ -109,7 +109,10 @@ def test_helm_lints_the_chart() -> None:
     [
         (),
         ("--set", "antiAffinity=preferred,zookeeper.replicas=5,store.storage.class=fast"),
-        ("--set", "broker.enabled=false,gateway.enabled=false,operator.enabled=false,antiAffinity=none"),
+        (
+            "--set",
+            "broker.enabled=false,gateway.enabled=false,console.enabled=false,operator.enabled=false,antiAffinity=none",
+        ),
         ("--set", "image.pullSecrets[0].name=a,bookie.priorityClassName=high,bookie.nodeSelector.disk=ssd"),
     ],
 )

@@ -1,4 +1,4 @@
-{{- /* Names and labels. `kind` is one of zookeeper, bookie, store, broker, gateway, operator. */ -}}
+{{- /* Names and labels. `kind` is one of zookeeper, bookie, store, broker, gateway, console, operator. */ -}}
 
 {{- define "rsm.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}

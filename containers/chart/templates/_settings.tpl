@@ -65,6 +65,15 @@ principals: /etc/rsm-spark/secret/principals.toml
 log_key: /etc/rsm-spark/secret/log.key
 {{- end }}
 
+{{- define "rsm.settings.console" -}}
+http_port: 8088
+http_bind: 0.0.0.0
+http_tls_cert: /etc/rsm-spark/secret/host.pem
+http_tls_key: /etc/rsm-spark/secret/host.key
+principals: /etc/rsm-spark/secret/principals.toml
+data_dir: /var/lib/rsm-spark/console
+{{- end }}
+
 {{- /* Variables of a kind: the clients within the process, and what differs from pod to pod. */ -}}
 {{- define "rsm.variables" -}}
 {{- $own := ternary "operator" "host" (eq .kind "operator") -}}
@@ -91,14 +100,16 @@ log_key: /etc/rsm-spark/secret/log.key
 - {name: RSM_{{ upper .kind }}__DOMAIN, value: $(NODE_NAME)}
 - {name: RSM_{{ upper .kind }}__ADVERTISE, value: {{ $host }}}
 {{- end }}
-{{- if or (eq .kind "broker") (eq .kind "gateway") }}
+{{- if or (eq .kind "broker") (eq .kind "gateway") (eq .kind "console") }}
 - {name: RSM_{{ upper .kind }}__HTTP_ADVERTISE, value: {{ $host }}}
 {{- end }}
-{{- if eq .kind "operator" }}
+{{- if or (eq .kind "operator") (eq .kind "console") }}
 - {name: RSM_STORE__TLS_CA, value: /etc/rsm-spark/secret/ca.pem}
 - {name: RSM_STORE__TOKEN_FILE, value: /etc/rsm-spark/secret/token}
-- {name: RSM_BROKER_TLS_CA, value: /etc/rsm-spark/secret/ca.pem}
 - {name: RSM_BROKER_TOKEN_FILE, value: /etc/rsm-spark/secret/token}
+{{- end }}
+{{- if eq .kind "operator" }}
+- {name: RSM_BROKER_TLS_CA, value: /etc/rsm-spark/secret/ca.pem}
 - {name: RSM_LOG_KEY, value: /etc/rsm-spark/secret/log.key}
 {{- end }}
 - {name: RSM_PROBE_CA, value: /etc/rsm-spark/secret/ca.pem}

@@ -65,7 +65,9 @@ def test_each_process_takes_its_file(tmp_path: Path) -> None:
     for host in written.plan.hosts:
         said = CliRunner().invoke(node_app, ["check", "--config", str(tmp_path / host / "etc" / "node.toml"), "--json"])
         assert said.exit_code == 0, said.exception
-        assert [one["kind"] for one in json.loads(said.output)] == ["zookeeper", "bookie", "store", "broker", "gateway"]
+        assert [one["kind"] for one in json.loads(said.output)] == [
+            "zookeeper", "bookie", "store", "broker", "gateway", "console",
+        ]  # fmt: skip
         values = tomllib.loads((tmp_path / host / "etc" / "zookeeper.toml").read_text())
         servers = tuple(values.pop("servers").split(","))
         ours = {key: str(tmp_path / host / "etc" / Path(values[key]).name) for key in ("tls_cert", "tls_key", "tls_ca")}
@@ -83,6 +85,41 @@ def test_files_are_served_where_they_are_asked_for(tmp_path: Path) -> None:
         values = tomllib.loads((tmp_path / host / "etc" / "files.toml").read_text())
         assert (values["http_port"], values["http_advertise"]) == (9870, host)
         assert values["http_tls_cert"].endswith("/host.pem")
+
+
+def test_a_console_asks_as_an_auditor_of_its_machine_and_only_where_one_runs(tmp_path: Path) -> None:
+    plan = _begin(tmp_path / "cluster").plan
+    folder = tmp_path / "cluster"
+    callers = Callers(str(folder / HOSTS[1] / "etc" / "principals.toml"), None)
+    for host in HOSTS:
+        etc = folder / host / "etc"
+        token = (etc / "console.token").read_text().strip()
+        assert callers.of_token(token.encode()).role is Role.AUDITOR
+        assert callers.of_token(token.encode()).name == f"console@{host}"
+        assert f"URI:rsm-spark:console@{host}" in _openssl(
+            "x509", "-in", str(etc / "console.pem"), "-noout", "-ext", "subjectAltName"
+        )
+        assert callers.of_certificate([f"rsm-spark:console@{host}"]).role is Role.AUDITOR
+        values = tomllib.loads((etc / "console.toml").read_text())
+        assert (values["http_port"], values["http_advertise"], values["allowed_hosts"]) == (8088, host, host)
+        assert f"https://{host}:8088" in (folder / host / "README.md").read_text()
+        node = read_node_file(etc / "node.toml")
+        own = {one.kind: one.environment for one in node.process}
+        assert own["console"]["RSM_STORE__TOKEN_FILE"] == "/etc/rsm-spark/console.token"
+        assert own["console"]["RSM_CLIENT__TLS_CERT"] == "/etc/rsm-spark/console.pem"
+        assert not any(variables for kind, variables in own.items() if kind != "console")
+    gone = (folder / HOSTS[2] / "etc" / "console.token").read_text().strip()
+    _folder(folder).change(plan.replaced(HOSTS[2], "10.0.0.9"))
+    assert Callers(str(folder / HOSTS[0] / "etc" / "principals.toml"), None).of_token(gone.encode()) is None
+
+    _begin(tmp_path / "other", services=["store"])
+    assert not list((tmp_path / "other").rglob("console.*"))
+    assert "console" not in (tmp_path / "other" / HOSTS[0] / "README.md").read_text()
+    plan_file = tmp_path / "other" / "cluster.toml"
+    plan_file.write_text(plan_file.read_text().replace('["store"]', '["store", "console"]'))
+    changed = _folder(tmp_path / "other").change(ClusterPlan.read(tmp_path / "other")).changed
+    assert f"{HOSTS[0]}/etc/console.pem" in changed
+    assert not any(name.endswith(("host.pem", "/token")) for name in changed)
 
 
 def test_certificates_name_their_machine_and_are_of_the_authority(tmp_path: Path) -> None:
@@ -155,7 +192,7 @@ def test_new_certificates_are_other_ones_of_the_same_authority(tmp_path: Path) -
     plan = _begin(tmp_path).plan
     changed = _folder(tmp_path).change(plan, renew=True).changed
     assert set(changed) == {
-        *(f"{host}/etc/host.{kind}" for host in HOSTS for kind in ("pem", "key")),
+        *(f"{host}/etc/{name}.{kind}" for host in HOSTS for name in ("host", "console") for kind in ("pem", "key")),
         "operator/operator.pem",
         "operator/operator.key",
     }

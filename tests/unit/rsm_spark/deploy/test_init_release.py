@@ -40,10 +40,11 @@ def test_each_kind_has_a_secret_with_what_it_needs_and_no_more(tmp_path: Path) -
     assert list(secrets) == [*(f"rsm-{kind}" for kind in KINDS), "rsm-operator"]
     assert set(secrets["rsm-zookeeper"]) == {"ca.pem", "host.pem", "host.key"}
     assert "log.key" not in secrets["rsm-bookie"], "whoever has a bookie can forge no entry"
+    assert "log.key" not in secrets["rsm-console"]
     assert secrets["rsm-store"]["log.key"] == secrets["rsm-operator"]["log.key"]
     assert not any("ca.key" in files for files in secrets.values())
     tokens = {files["token"] for files in secrets.values() if "token" in files}
-    assert len(tokens) == 5
+    assert len(tokens) == 6
     for path in (tmp_path, *tmp_path.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
@@ -57,6 +58,8 @@ def test_a_certificate_is_for_all_pods_of_its_kind(tmp_path: Path) -> None:
     assert "URI:rsm-spark:bookie" in shown
     callers = Callers(str(tmp_path / "store" / "principals.toml"), None)
     assert callers.of_certificate(["rsm-spark:bookie"]).role is Role.REPLICA
+    assert callers.of_certificate(["rsm-spark:console"]).role is Role.AUDITOR
+    assert callers.of_token((tmp_path / "console" / "token").read_bytes().strip()).role is Role.AUDITOR
     assert callers.of_token((tmp_path / "operator" / "token").read_bytes().strip()).role is Role.OPERATOR
 
 

@@ -28,6 +28,16 @@ def test_names_and_files_follow_from_the_kind(tmp_path: Path) -> None:
     assert settings.door().token_file == str(tmp_path / "token")
 
 
+def test_a_process_has_variables_of_its_own(tmp_path: Path) -> None:
+    text = (
+        '[environment]\nA = "1"\n[[process]]\nkind = "bookie"\n[process.environment]\nA = "2"\n'
+        '[[process]]\nkind = "gateway"\n'
+    )
+    settings = read_node_file(_file(tmp_path, text, "bookie.toml", "gateway.toml"))
+    assert settings.environment == {"A": "1"}
+    assert [one.environment for one in settings.process] == [{"A": "2"}, {}]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -38,6 +48,7 @@ def test_names_and_files_follow_from_the_kind(tmp_path: Path) -> None:
         ('[[process]]\nkind = "bookie"\nprot = 1', "unknown field `prot`"),
         ('[[process]]\nkind = "bookie"\n[[process]]\nkind = "bookie"', "two processes are called 'bookie'"),
         ('[[process]]\nkind = "bookie"\nname = "a\\nb"', "printable"),
+        ('[[process]]\nkind = "bookie"\n[process.environment]\nA = 1', "expected a string|Expected `str`"),
         ("[[process", "cannot be read as TOML"),
     ],
 )
