@@ -11,7 +11,7 @@ PYTEST := .venv/bin/pytest
 # Where ARGS chooses tests, that a set has none of them (pytest's code 5) is no failure of that set.
 IF_ANY := $(if $(ARGS),[ $$? -eq 5 ] ||)
 
-.PHONY: help setup demo test test-real test-all check sim bench bench-ledger bench-store bench-broker bench-spark bench-sql generate blocking conf dashboards lock sbom docs coverage image pictures
+.PHONY: help setup demo test test-real test-slow test-all check sim bench bench-ledger bench-store bench-broker bench-spark bench-sql generate blocking conf dashboards lock sbom docs coverage image pictures
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ test: setup ## Lint, types, unit tests, model, short simulations, one test of ea
 
 test-real: setup ## Real processes, Spark, simulations, the documents' commands: SHARD=1/4 runs a quarter
 	@$(PYTEST) $(PARALLEL) --set real $(if $(SHARD),--shard $(SHARD)) -m "not slow" $(ARGS)
+
+test-slow: setup ## Real processes and Spark, what takes minutes each: SHARD=1/4 runs a quarter
+	@$(PYTEST) $(PARALLEL) --set real $(if $(SHARD),--shard $(SHARD)) -m "slow and not compat" $(ARGS)
 
 test-all: setup ## Both, and what takes minutes or needs Apache BookKeeper's own JARs; ten times the examples
 	@code=0; \

@@ -67,12 +67,12 @@ def test_commands_of_the_readme_exist() -> None:
     assert sorted(target for target in targets if f"\n{target}:" not in makefile) == []
 
 
-def test_commands_of_the_workflow_exist() -> None:
-    text = (ROOT / ".github" / "workflows" / "check.yml").read_text()
+def test_commands_of_the_workflows_exist() -> None:
+    text = "".join(path.read_text() for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")))
     commands = re.findall(r"\bmake ((?:[a-z-]+ ?)+)", text)
     targets = {target for command in commands for target in command.split()}
     makefile = (ROOT / "Makefile").read_text()
-    assert {"setup", "check", "test", "test-real"} <= targets
+    assert {"setup", "check", "test", "test-real", "test-slow"} <= targets
     assert sorted(target for target in targets if f"\n{target}:" not in makefile) == []
 
 
