@@ -13,7 +13,7 @@ from broker.api.call import ApiRequest
 from broker.api.documents import Task, TaskList, as_document, document_type, status_word, task_document, task_page
 from broker.api.routes import Access, Route
 from broker.api.task_bodies import BatchBody, ChangeBody, IdsBody, Name, SubmitBody, TaskId, spec_of
-from broker.machine.commands import CancelTasks, ChangeTasks, ReplayDead, SubmitTasks, TaskSpec
+from broker.machine.commands import CancelTasks, ChangeTasks, DeleteDead, ReplayDead, SubmitTasks, TaskSpec
 from broker.machine.limits import BATCH_TASKS_MAX, NAME_BYTES_MAX
 from broker.machine.queries import ExplainTask, GetTask, ListTasks
 from broker.machine.replies import Changed, Refusal, TasksSubmitted
@@ -328,6 +328,11 @@ async def _replay(call: ApiRequest) -> HttpReply:
     return _changed(await call.execute(command, Changed))
 
 
+async def _delete_dead(call: ApiRequest) -> HttpReply:
+    body: IdsBody = call.body
+    return _changed(await call.execute(DeleteDead(call.tenant_to_see(), body.task_ids), Changed))
+
+
 def _changed(changed: Changed) -> HttpReply:
     return json_reply(ChangedTasks(changed.count, changed.asked, changed.passed_over))
 
@@ -361,4 +366,6 @@ def routes() -> list[Route]:
         Route("POST", f"{base}/cancel", _cancel_many, summary="Cancel tasks", body=IdsBody, answers=changed, **write),
         Route("POST", "/api/v1/dead-letters/replay", _replay, summary="Have dead letters wait again", body=ReplayBody,
               answers=changed, problems=[404, 409], **write),
+        Route("POST", "/api/v1/dead-letters/delete", _delete_dead, summary="Forget dead letters before their time",
+              body=IdsBody, answers=changed, is_audited=True, **write),
     ]  # fmt: skip

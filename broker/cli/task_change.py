@@ -1,4 +1,4 @@
-"""`rsm task cancel | change | replay`."""
+"""`rsm task cancel | change | replay | delete`."""
 
 from __future__ import annotations
 
@@ -75,6 +75,26 @@ def replay(
     with at.connect() as client:
         done = client.replay_dead(*(task_ids or ()), type=type, outcome=outcome)
     _print(at.json, done, "waiting again")
+
+
+@options_command
+def delete(
+    at: TenantOptions,
+    task_ids: _Ids,
+) -> None:
+    """Forget dead letters before their retention is over. What is no dead letter is passed over, and stays.
+
+    Examples:
+        rsm task delete 4711 4712
+
+    """
+    with at.connect() as client:
+        done = client.delete_dead(*task_ids)
+    if at.json:
+        print_json(to_json(done))
+        return
+    passed = f", {done.passed_over} passed over: no dead letters, or not there" if done.passed_over else ""
+    typer.echo(f"{done.count} deleted{passed}")
 
 
 def _print(is_json: bool, done: Change, what: str) -> None:

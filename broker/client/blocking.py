@@ -279,6 +279,10 @@ class BrokerClient(BlockingBrokerBase):
         """
         return self.thread.run(self.asynchronous.replay_dead(*task_ids, type=type, outcome=outcome, limit_s=limit_s))
 
+    def delete_dead(self, *task_ids: int, limit_s: float | None = None) -> Change:
+        """Forget dead letters before their time; what is none, or none any more, is passed over."""
+        return self.thread.run(self.asynchronous.delete_dead(*task_ids, limit_s=limit_s))
+
     def status(self) -> BrokerStatus:
         """Return what the broker in use says of itself."""
         return self.thread.run(self.asynchronous.status())

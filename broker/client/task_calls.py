@@ -269,6 +269,11 @@ class TaskCalls:
         request = self._write("POST", "dead-letters", "replay", content=content)._replace(is_repeatable=bool(task_ids))
         return await self._calls.call(request, Change, timeout_s=self._limit_s(limit_s))
 
+    async def delete_dead(self, *task_ids: int, limit_s: float | None = None) -> Change:
+        """Forget dead letters before their time; what is none, or none any more, is passed over."""
+        request = self._write("POST", "dead-letters", "delete", content={"task_ids": _some(task_ids)})
+        return await self._calls.call(request, Change, timeout_s=self._limit_s(limit_s))
+
     def _read(self, *parts: object, query: dict[str, Any] | None = None) -> Request:
         return Request("GET", path_of(*parts), query=query or {})
 

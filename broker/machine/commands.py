@@ -143,6 +143,13 @@ class ReplayDead(msgspec.Struct, frozen=True, array_like=True, tag_field="kind",
     is_bound: bool = False
 
 
+class DeleteDead(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=9):
+    """Forget dead letters (ERROR) before their time; what is none, or none any more, is passed over."""
+
+    tenant: str
+    task_ids: list[int]
+
+
 class SubmitForTenants(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=8):
     """Submit tasks of many tenants, all or none, but for those whose slot is taken.
 
@@ -357,6 +364,7 @@ BrokerCommand = (
     | CancelTasks
     | ChangeTasks
     | ReplayDead
+    | DeleteDead
     | SubmitForTenants
     | SetTenant
     | RemoveTenant

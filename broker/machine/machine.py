@@ -89,6 +89,8 @@ class BrokerMachine(BrokerState):
                 return altering.change(self, command)
             case told.ReplayDead():
                 return altering.replay(self, command, now_ms)
+            case told.DeleteDead():
+                return altering.delete_dead(self, command)
             case told.SetTenant():
                 return governing.set_tenant(self, command, revision)
             case told.RemoveTenant():

@@ -1,4 +1,4 @@
-"""Tasks that are there already: cancelled, changed, replayed."""
+"""Tasks that are there already: cancelled, changed, replayed, deleted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import chain, islice
 
 from msgspec.structs import replace
 
-from broker.machine.commands import CancelTasks, ChangeTasks, ReplayDead
+from broker.machine.commands import CancelTasks, ChangeTasks, DeleteDead, ReplayDead
 from broker.machine.completion import cancel_asked, ended, requeued
 from broker.machine.decisions import LoggedRecord, answered, refused
 from broker.machine.entitlements import denial_of
@@ -147,6 +147,36 @@ def _dead(state: BrokerState, tenant: str) -> Iterator[TaskState]:
     found = [index.tenants[tenant]] if tenant in index.tenants else [] if tenant else list(index.tenants.values())
     for task_id in sorted(chain.from_iterable(one.sets[TaskStatus.ERROR] for one in found)):
         yield index.by_id[task_id]
+
+
+def delete_dead(state: BrokerState, command: DeleteDead) -> Decision:
+    """Decide that dead letters are forgotten, as the purge would after their retention."""
+    fault = name_fault("tenant", command.tenant, may_be_empty=True) or _ids_fault(command.task_ids)
+    if fault:
+        return refused(Refusal.INVALID, fault)
+    records: list[LoggedRecord] = []
+    count = passed_over = 0
+    for task_id in dict.fromkeys(command.task_ids):
+        task = state.tasks.of(command.tenant, task_id)
+        if task is None or task.status != TaskStatus.ERROR:
+            passed_over += 1
+            continue
+        records += _forgotten(state, task)
+        count += 1
+    return answered(records, Changed(count, 0, passed_over))
+
+
+def _forgotten(state: BrokerState, task: TaskState) -> Iterator[LoggedRecord]:
+    """Yield the records that forget a task; what an entry had no room for when it ended goes with it."""
+    task_id = task.task_id
+    if task.flags & TaskFlag.SLOT:
+        yield RecordType.SLOT_RELEASED, (task.tenant.name, state.task_row(task_id).slot)
+    # The task goes before what became of it: without the latter it would seem to wait.
+    yield RecordType.TASK_REMOVED, (task_id,)
+    if task.flags & TaskFlag.PROGRESS:
+        yield RecordType.PROGRESS_REMOVED, (task_id,)
+    if task.flags & TaskFlag.STATE:
+        yield RecordType.STATE_REMOVED, (task_id,)
 
 
 def _replay_fault(state: BrokerState, task: TaskState, command: ReplayDead) -> str:

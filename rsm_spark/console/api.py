@@ -20,7 +20,7 @@ from msgspec import Meta
 from ledger.client.client import LedgerClient
 from ledger.http.pools import Holder
 from ledger.http.problems import HttpProblem, retry_after
-from ledger.rights.table import Right
+from ledger.rights.table import Right, may
 from rsm_spark.console.calls import ConsoleCall, ConsoleRoute
 from rsm_spark.console.core.view import ConsoleView, LogRow
 from rsm_spark.console.log_look import PARTITIONED
@@ -37,6 +37,7 @@ _DETAILS_AT_ONCE = 4
 _DETAILS_S = 20.0
 _READMIT_S = 5.0
 _PACE_S = 0.25
+_TASKS = "tasks"
 
 
 class HistoryQuery(msgspec.Struct, frozen=True):
@@ -128,7 +129,7 @@ class ConsoleRequests:
             ConsoleRoute("/api/v1/view", self.view, Right.CLUSTER_READ),
             ConsoleRoute("/api/v1/history", self.history, Right.CLUSTER_READ, HistoryQuery),
             ConsoleRoute("/api/v1/logs/{log}", self.log, Right.CLUSTER_READ),
-            ConsoleRoute("/api/v1/events", self.events, Right.CLUSTER_READ, SinceQuery),
+            ConsoleRoute("/api/v1/events", self.events, Right.TASKS_READ, SinceQuery),
         ]
 
     async def view(self, call: ConsoleCall) -> ConsoleView:
@@ -223,6 +224,8 @@ class _Told:
     def __init__(self, call: ConsoleCall, gone: asyncio.Task[None]) -> None:
         self._call = call
         self._gone = gone
+        # Whoever sees tasks alone is told when those have changed.
+        self._sees_all = may(call.caller.principal, Right.CLUSTER_READ)
 
     async def run(self) -> None:
         call, state = self._call, self._call.state
@@ -257,7 +260,7 @@ class _Told:
         while not self._gone.done() and not state.closing.done():
             event.clear()
             at_ms = state.watcher.view.at_ms
-            changed = state.watcher.changed_since(since)
+            changed = [name for name in state.watcher.changed_since(since) if self._sees_all or name == _TASKS]
             if changed:
                 await self._write(b"".join(_event(name, at_ms) for name in changed))
                 since, silent_s = at_ms + 1, state.clock_s()

@@ -6,7 +6,6 @@ use is a line of the audit that names the caller. What one answer holds is bound
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
@@ -15,13 +14,14 @@ import msgspec
 from msgspec import Meta
 
 from ledger.client.client import LedgerClient
-from ledger.http.problems import HttpProblem, retry_after
+from ledger.http.problems import HttpProblem
 from ledger.rights.table import Right
 from rsm_spark.cli.terminal import shown
 from rsm_spark.client.leader_finder import FoundReplica
 from rsm_spark.client.replica_connection import ReplicaConnection
 from rsm_spark.client.service_client import ServiceClient
 from rsm_spark.console.calls import ConsoleCall, ConsoleRoute
+from rsm_spark.console.console_turns import ConsoleTurns
 from rsm_spark.errors import LogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.described_records import log_rows
@@ -131,8 +131,7 @@ class DataRequests:
     def __init__(self, client: LedgerClient, rsm_root: str) -> None:
         self._client = client
         self._root = rsm_root
-        self._turns = asyncio.Semaphore(_AT_ONCE)
-        self._running: dict[str, int] = {}
+        self._turns = ConsoleTurns("looks into logs", at_once=_AT_ONCE, of_caller=_OF_CALLER, answer_s=_ANSWER_S)
 
     def routes(self) -> list[ConsoleRoute]:
         """Return what is served."""
@@ -224,18 +223,8 @@ class DataRequests:
             check_name(log)
         except LogError as error:
             raise HttpProblem(404, "no-such-log", str(error)) from None
-        owner = call.caller.name
-        if self._running.get(owner, 0) >= _OF_CALLER:
-            said = f"{_OF_CALLER} looks into logs are under way for you: wait for them"
-            raise HttpProblem(429, "too-many-at-once", said, headers=retry_after(1))
-        self._running[owner] = self._running.get(owner, 0) + 1
-        try:
-            async with asyncio.timeout(_ANSWER_S), self._turns:
-                yield log
-        finally:
-            self._running[owner] -= 1
-            if not self._running[owner]:
-                del self._running[owner]
+        async with self._turns.turn(call.caller.name):
+            yield log
 
 
 def record_row(told: dict[str, Any]) -> RecordRow:

@@ -1,4 +1,4 @@
-"""Requests to a console as its handlers see them, and its routes. All of them only read."""
+"""Requests to a console as its handlers see them, and its routes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ledger.http.api_settings import ApiSettings
 from ledger.http.api_state import ApiState
 from ledger.http.asgi import Receive, Scope, Send
 from ledger.http.replies import HttpReply
+from ledger.http.strict_json import StrictDecoder
 from ledger.http.tokens import NOBODY, Caller, Tokens
 from ledger.rights.table import Right
 from rsm_spark.console.settings import ConsoleSettings
@@ -63,10 +64,12 @@ class ConsoleCall:
         headers: By lower-case name.
         values: Of the names in the path.
         query: As the route reads it.
+        body: The same; None = it has none.
+        about: What it is done to, for the audit, besides the log that the path names.
 
     """
 
-    __slots__ = ("caller", "headers", "query", "receive", "scope", "send", "state", "values")
+    __slots__ = ("about", "body", "caller", "headers", "query", "receive", "scope", "send", "state", "values")
 
     def __init__(self, state: ConsoleState, scope: Scope, receive: Receive, send: Send) -> None:
         self.state = state
@@ -77,25 +80,27 @@ class ConsoleCall:
         self.caller: Caller = NOBODY
         self.values: tuple[str, ...] = ()
         self.query: Any = None
+        self.body: Any = None
+        self.about = ""
 
 
 class ConsoleRoute:
-    """One path that is read.
+    """One path that is read, or under which something is done.
 
     Args:
         path: With names in braces, or without.
         handler: Answers with a struct or a reply; None = it has answered by itself, as a stream.
         right: That a caller needs; None = everybody may.
         query: Struct of the query string.
+        body: Struct of the JSON body; None = it takes none, and only reads.
         is_audited: Each use is a line of the audit.
 
     Attributes:
-        method: "GET".
+        method: "GET", or "POST" where it takes a body.
+        decoder: Reads the body.
         counts: Answers by status.
 
     """
-
-    method = "GET"
 
     def __init__(
         self,
@@ -104,11 +109,14 @@ class ConsoleRoute:
         right: Right | None,
         query: type[msgspec.Struct] = WholeQuery,
         *,
+        body: type[msgspec.Struct] | None = None,
         is_audited: bool = False,
     ) -> None:
+        self.method = "GET" if body is None else "POST"
         self.path = path
         self.handler = handler
         self.right = right
         self.query = query
+        self.decoder = None if body is None else StrictDecoder(body)
         self.is_audited = is_audited
         self.counts: dict[int, int] = {}

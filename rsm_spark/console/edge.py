@@ -1,7 +1,7 @@
 """The ASGI application of a console: who asks, how often, whether it may; then the handler of the path.
 
-`ledger.http.connection` bounds what comes before a request is whole. No path takes a body: what is sent as one is not
-read, and the connection ends.
+`ledger.http.connection` bounds what comes before a request is whole. Few paths take a body: what is sent to another as
+one is not read, and the connection ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ledger.audit_lines import tell
 from ledger.errors import LedgerError
 from ledger.http.asgi import Receive, Scope, Send
 from ledger.http.connection_slots import ConnectionSlots
-from ledger.http.exchanges import headers_of, send_reply
+from ledger.http.exchanges import headers_of, is_json, read_body, send_reply
 from ledger.http.origins import HostCheck
 from ledger.http.parameters import decode_query
 from ledger.http.problems import HttpProblem, retry_after
@@ -101,11 +101,22 @@ class ConsoleEdge:
             caller.running -= 1
 
     async def _handled(self, route: ConsoleRoute, call: ConsoleCall) -> HttpReply | None:
-        if call.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in call.headers:
-            raise HttpProblem(413, "too-large", "nothing here takes a body", headers=((b"connection", b"close"),))
         call.query = decode_query(call.scope["query_string"], route.query)
+        if route.decoder is not None:
+            call.body = route.decoder.decode(await self._body(call))
+        elif call.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in call.headers:
+            raise HttpProblem(413, "too-large", "this path takes no body", headers=((b"connection", b"close"),))
         answer = await route.handler(call)
         return json_reply(answer) if isinstance(answer, msgspec.Struct) else answer
+
+    async def _body(self, call: ConsoleCall) -> bytes:
+        # A form of another site's page can send no JSON: a browser asks first whether it may, and is told no.
+        if not is_json(call.headers.get(b"content-type", b"")):
+            said = "send the body as JSON, with the header Content-Type: application/json"
+            raise HttpProblem(415, "not-json", said, headers=((b"connection", b"close"),))
+        state = call.state
+        limit = state.settings.http.body_bytes_max
+        return await read_body(state, call.caller, call.headers, call.scope, call.receive, limit)
 
     def _unexpected(self, error: Exception, scope: Scope) -> HttpProblem:
         self.state.unexpected += 1
@@ -122,8 +133,8 @@ def _line(call: ConsoleCall, route: ConsoleRoute, outcome: str) -> dict[str, obj
         "principal": call.caller.name,
         "role": call.caller.role.value,
         "source": "" if peer is None else f"{peer[0]}:{peer[1]}",
-        "action": f"GET {route.path}",
-        "target": f"log {call.values[0]}" if call.values else "console",
+        "action": f"{route.method} {route.path}",
+        "target": (f"log {call.values[0]}" if call.values else "console") + call.about,
         "outcome": outcome,
     }
 

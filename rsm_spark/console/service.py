@@ -20,6 +20,7 @@ from rsm_spark.console.edge import ConsoleEdge
 from rsm_spark.console.history_file import HistoryFile
 from rsm_spark.console.pages import ConsolePages
 from rsm_spark.console.settings import ConsoleSettings
+from rsm_spark.console.task_requests import TaskRequests
 from rsm_spark.console.watching import ClusterWatcher
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 
@@ -49,13 +50,16 @@ class ClusterConsole:
         self._look.on_change = self.watcher.wake
         self._api = ConsoleRequests(client, rsm_root)
         self._browser = DataRequests(client, rsm_root)
+        self._tasks = TaskRequests()
         self._pages = ConsolePages(client)
         self._server = ApiServer(settings.http, self._edge, ports=1)
         self.url = self._pages.url = self._server.url
         self._watching: asyncio.Task[None] | None = None
 
     def _edge(self, bounded: ApiSettings, hosts: HostCheck, tokens: Tokens | None) -> ConsoleEdge:
-        routes = [*self._api.routes(), *self._browser.routes(), *self._pages.own_routes()]
+        routes = [
+            *self._api.routes(), *self._browser.routes(), *self._tasks.routes(), *self._pages.own_routes(),
+        ]  # fmt: skip
         self._pages.routes = routes
         return ConsoleEdge(ConsoleState(self.watcher, self._settings, bounded, tokens), routes, hosts)
 
@@ -76,4 +80,5 @@ class ClusterConsole:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])
+        self._tasks.close()
         await self._look.close()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -47,3 +49,20 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         yield browser
         browser.close()
+
+
+def write_principals(folder: Path, entries: dict[str, tuple[str, str]]) -> Path:
+    """Write who may do what: secret and role by name."""
+    text = ""
+    for name, (secret, role) in entries.items():
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        text += f'[[principal]]\nname = "{name}"\n{role}\ntokens = ["{digest}"]\n'
+    file = folder / "principals.toml"
+    file.write_text(text)
+    return file
+
+
+def enter_token(opened: Page, secret: str) -> None:
+    """Answer the page that asks who it is."""
+    opened.get_by_role("dialog", name="Token").get_by_role("textbox").fill(secret)
+    opened.get_by_role("button", name="Use it").click()

@@ -28,7 +28,14 @@ _ROLES = {
     "acme": 'role = "auditor"\ntenant = "acme"',
 }
 _INTO = tuple(f"/api/v1/logs/orders/{part}" for part in ("records", "map", "sql?sql=SELECT%201"))
-_PATHS = ("/api/v1/view", "/api/v1/history", "/api/v1/logs/orders", "/api/v1/events", "/metrics", *_INTO)
+_PATHS = ("/api/v1/view", "/api/v1/history", "/api/v1/logs/orders", "/metrics", *_INTO)
+_OF_TASKS = ("/api/v1/brokers", "/api/v1/events", "/api/v1/brokers/errands/tasks", "/api/v1/brokers/errands/tasks/1")
+_ACTS = tuple(
+    f"/api/v1/brokers/errands/{act}" for act in ("tasks/cancel", "dead-letters/replay", "dead-letters/delete")
+)
+_WRONG: tuple[dict[str, object], ...] = (
+    {}, {"task_ids": []}, {"task_ids": [0]}, {"task_ids": ["x"]}, {"task_ids": [1], "all": 1},
+)  # fmt: skip
 _CALLS = 40
 
 
@@ -48,14 +55,25 @@ def _guarded(cluster: DevCluster, folder: Path) -> Iterator[ConsoleProcess]:
 async def test_who_has_no_right_to_the_whole_cluster_sees_nothing(cluster: DevCluster, tmp_path: Path) -> None:
     with _guarded(cluster, tmp_path) as one:
         async with asking(one.url) as nobody, asking(one.url, "x" * 40) as stranger:
-            for path in (*_PATHS, "/status"):
+            for path in (*_PATHS, *_OF_TASKS, "/status", "/api/v1/me"):
                 assert (await nobody.get(path)).status_code == 401
                 assert (await stranger.get(path)).status_code == 401
+            for path in _ACTS:
+                assert (await stranger.post(path, json={"task_ids": [1]})).status_code == 401
             assert (await nobody.get("/healthz")).text == "ok\n"
         for name in ("till", "acme"):
             async with asking(one.url, SECRETS[name]) as refused:
                 answers = [(await refused.get(path)).status_code for path in _PATHS]
                 assert answers == [403] * len(_PATHS), name
+                acts = [(await refused.post(path, json={"task_ids": [1]})).status_code for path in _ACTS]
+                assert acts == [403] * len(_ACTS), name
+        async with asking(one.url, SECRETS["till"]) as till, asking(one.url, SECRETS["acme"]) as acme:
+            assert [(await till.get(path)).status_code for path in _OF_TASKS] == [403] * len(_OF_TASKS)
+            assert (await acme.get("/api/v1/brokers")).json() == {"logs": []}
+            assert (await acme.get("/api/v1/me")).json() == {
+                "name": "acme", "role": "auditor", "tenant": "acme",
+                "sees_cluster": False, "sees_tasks": True, "may_change_tasks": False,
+            }  # fmt: skip
         refusals = (tmp_path / "audit.jsonl").read_text()
         assert "not-allowed" in refusals
         assert not any(secret in refusals for secret in SECRETS.values())
@@ -87,6 +105,27 @@ async def test_what_is_no_question_is_refused_in_words_and_changes_nothing(clust
             page = await eve.get("/api/v1/view", headers={"origin": "https://evil.example"})
             assert page.status_code == 403
             assert (await eve.get("/api/v1/view")).status_code == 200
+
+
+async def test_another_sites_page_can_have_nothing_done(cluster: DevCluster, tmp_path: Path) -> None:
+    with _guarded(cluster, tmp_path) as one:
+        async with asking(one.url, SECRETS["root"]) as root:
+            for path in _ACTS:
+                body = {"task_ids": [1]}
+                assert (await root.post(path, json=body)).status_code == 404, "there is no such broker"
+                foreign = await root.post(path, json=body, headers={"origin": "https://evil.example"})
+                assert foreign.status_code == 403
+                for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+                    form = await root.post(path, content=b'{"task_ids": [1]}', headers={"content-type": kind})
+                    assert form.status_code == 415, kind
+                for wrong in _WRONG:
+                    assert (await root.post(path, json=wrong)).status_code == 400, wrong
+                assert (await root.post(path, json={"task_ids": list(range(1, 502))})).status_code == 400
+                assert (await root.post(path, content=b"[" * 70_000, headers={
+                    "content-type": "application/json"
+                })).status_code == 413  # fmt: skip
+                assert (await root.get(path)).status_code == 405
+            assert (await root.get("/api/v1/view")).status_code == 200
 
 
 @contextlib.asynccontextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.client import BrokerClient, BrokerExecutor, NewTask
-from broker.client.errors import SlotTakenError, TaskFailedError
+from broker.client.errors import NotFoundError, SlotTakenError, TaskFailedError
 from ledger.dev import DevCluster
 from ledger.errors import UsageError
 from tests.integration import function_tasks
@@ -104,11 +104,15 @@ def test_what_is_shown_changed_and_explained(client: BrokerClient) -> None:
     client.cancel(task_id)
 
 
-def test_a_dead_letter_is_replayed(client: BrokerClient) -> None:
+def test_a_dead_letter_is_replayed_and_deleted(client: BrokerClient) -> None:
     task_id = client.submit("function", b"no call", max_attempts=1)
     assert client.wait(task_id, timeout_s=60).status == "error"
     assert client.replay_dead(task_id).count == 1
     assert client.wait(task_id, timeout_s=60).attempts == 1
+    done = client.delete_dead(task_id, 4711)
+    assert (done.count, done.passed_over) == (1, 1)
+    with pytest.raises(NotFoundError):
+        client.get(task_id)
 
 
 def test_code_is_deployed_once_and_comes_back_as_it_was(client: BrokerClient, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import { bookiesView } from "./bookies.js";
 import { brokersView } from "./brokers.js";
 import { browseView } from "./browse.js";
-import { ClusterEvents, readView } from "./cluster.js";
+import { ClusterEvents, readView, whoAsks } from "./cluster.js";
 import { copiesView } from "./copies.js";
 import { setText } from "./dom.js";
 import { findingsView } from "./findings.js";
@@ -14,7 +14,26 @@ import { overviewView } from "./overview.js";
 import { startPage } from "./shell.js";
 import { showWarnings, tickWarnings } from "./warnings.js";
 
+const VIEWS = [
+  ["overview", "Overview", overviewView],
+  ["bookies", "Bookies", bookiesView],
+  ["copies", "Copies", copiesView],
+  ["logs", "Logs", logsView],
+  ["tasks", "Tasks", brokersView],
+  ["followers", "Followers", followersView],
+  ["browse", "Data", browseView],
+  ["findings", "Findings", findingsView],
+];
+
 async function readStatus(app, node) {
+  const me = await whoAsks(app);
+  if (!me.sees_cluster) {
+    node.className = "chip";
+    setText(node, me.tenant ? `tenant ${me.tenant}` : me.role);
+    node.title = `${me.name}, ${me.role}`;
+    showWarnings({ warnings: [] });
+    return me;
+  }
   const view = await readView(app);
   showWarnings(view);
   const bad = view.warnings.filter((one) => one.grade === "bad").length;
@@ -25,20 +44,20 @@ async function readStatus(app, node) {
   return view;
 }
 
+/** The views that the caller may see: whoever has no right to the whole cluster sees tasks. */
+async function viewsOf(app) {
+  app.me = undefined;
+  const me = await whoAsks(app);
+  return me.sees_cluster ? VIEWS.map(([name]) => name) : me.sees_tasks ? ["tasks"] : [];
+}
+
 startPage({
   name: "Console",
-  views: [
-    ["overview", "Overview", overviewView],
-    ["bookies", "Bookies", bookiesView],
-    ["copies", "Copies", copiesView],
-    ["logs", "Logs", logsView],
-    ["tasks", "Tasks", brokersView],
-    ["followers", "Followers", followersView],
-    ["browse", "Data", browseView],
-    ["findings", "Findings", findingsView],
-  ],
+  views: VIEWS,
   Stream: ClusterEvents,
   readStatus,
   searchIn: "logs",
+  viewsOf,
+  keys: [["x", "Choose a dead letter"]],
 });
 setInterval(() => document.hidden || tickWarnings(), 1000);

@@ -16,6 +16,12 @@ export function readView(app) {
   return reading;
 }
 
+/** Who asks, and what it may see and do; read once for each token. */
+export async function whoAsks(app) {
+  app.me ??= await app.ask(["me"]);
+  return app.me;
+}
+
 /** The address of a view of the page; a log's name may hold anything. */
 export function address(view) {
   return `#/${view.split("/").map(encodeURIComponent).join("/")}`;

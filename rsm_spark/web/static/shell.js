@@ -27,13 +27,15 @@ const LAST_KEYS = [
  * where there is something to do, tick, status, search, close, keyPressed, dispose. `Stream`: made with a function that
  * is told its state; has subscribe, start. `readStatus(app)`: reads what the bar shows, and returns it for the views.
  * `keys`: [keys, what they do], beside those of every page. `searchIn`: the view that "/" goes to, if another has none.
+ * `viewsOf(app)`: the names of the views that the caller may see, as it is now; without it, and if it fails, all.
  */
-export function startPage({ name: pageName, views, Stream, readStatus, keys = [], searchIn }) {
+export function startPage({ name: pageName, views, Stream, readStatus, keys = [], searchIn, viewsOf }) {
   const content = document.getElementById("content");
   const nav = document.getElementById("nav");
   let view = null;
   let viewName = "";
   let asksForToken = false;
+  let visible = null;
 
   const live = new Stream((state) => {
     const node = document.getElementById("live");
@@ -68,7 +70,8 @@ export function startPage({ name: pageName, views, Stream, readStatus, keys = []
   function parse() {
     const [whole, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
     const [name, ...rest] = whole.split("/");
-    const known = views.some(([one]) => one === name) ? name : views[0][0];
+    const open = views.filter(([one]) => !visible || visible.has(one));
+    const known = open.some(([one]) => one === name) ? name : (open[0] ?? views[0])[0];
     return { name: known, rest: rest.map(decoded), query: Object.fromEntries(new URLSearchParams(search)) };
   }
 
@@ -107,6 +110,16 @@ export function startPage({ name: pageName, views, Stream, readStatus, keys = []
     }
   }
 
+  async function begin() {
+    if (viewsOf) {
+      visible = await viewsOf(app).then((names) => new Set(names), () => null);
+      for (const link of nav.children) link.hidden = Boolean(visible) && !visible.has(link.dataset.name);
+    }
+    viewName = "";
+    route();
+    live.start();
+  }
+
   for (const [name, title] of views) {
     nav.append(el("a", { href: `#/${name}`, "data-name": name }, title));
   }
@@ -133,9 +146,7 @@ export function startPage({ name: pageName, views, Stream, readStatus, keys = []
     asksForToken = false;
     if (entered === null) return;
     setToken(entered);
-    viewName = "";
-    route();
-    live.start();
+    await begin();
   }
 
   document.getElementById("token").addEventListener("click", askToken);
@@ -215,8 +226,7 @@ export function startPage({ name: pageName, views, Stream, readStatus, keys = []
 
   // Ages grow while nothing happens.
   setInterval(() => document.hidden || view?.tick?.(), 1000);
-  route();
-  live.start();
+  begin();
 }
 
 function decoded(part) {

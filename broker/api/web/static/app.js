@@ -5,7 +5,7 @@ import { limitsView } from "./limits.js";
 import { BrokerEvents } from "./live.js";
 import { overviewView } from "./overview.js";
 import { startPage } from "./shell.js";
-import { tasksView } from "./tasks.js";
+import { taskList } from "./tasks.js";
 import { tenantsView } from "./tenants.js";
 import { workersView } from "./workers.js";
 
@@ -17,12 +17,15 @@ async function readStatus(app, node) {
   return status;
 }
 
+const ABOUT_TASKS = /^(task_|progress_|state_|transaction_)/;
+const TASKS = { base: [], root: "#/tasks", isMine: (name) => ABOUT_TASKS.test(name), mayChange: true, mayReorder: true };
+
 startPage({
   name: "Broker",
   views: [
     ["overview", "Overview", overviewView],
     ["tenants", "Tenants", tenantsView],
-    ["tasks", "Tasks", tasksView],
+    ["tasks", "Tasks", (app) => taskList(app, TASKS)],
     ["workers", "Workers", workersView],
     ["limits", "Limits", limitsView],
   ],
@@ -30,6 +33,7 @@ startPage({
   readStatus,
   keys: [
     ["n p", "Next and previous page"],
+    ["x", "Choose a dead letter"],
     ["e", "Change the weight of a tenant"],
   ],
   searchIn: "tasks",

@@ -20,6 +20,7 @@ from broker.machine.commands import (
     CancelTasks,
     ChangeTasks,
     CommitTransaction,
+    DeleteDead,
     ReplayDead,
     RollbackTransaction,
     SubmitTasks,
@@ -168,7 +169,7 @@ class StandIn:
                 return Begun(77, 9_000)
             case CommitTransaction() | RollbackTransaction():
                 return Committed(3)
-            case CancelTasks() | ChangeTasks() | ReplayDead():
+            case CancelTasks() | ChangeTasks() | ReplayDead() | DeleteDead():
                 known = sum(self._seen(command.tenant, one) is not None for one in command.task_ids)
                 return Changed(known, 0, len(command.task_ids) - known)
         return Done(70)

@@ -45,6 +45,7 @@ _MAY: list[tuple[str, str, Any, set[str]]] = [
     ("POST", "/api/v1/tasks/batch", {"tasks": [{"type": "a"}]}, {"admin", "acme", "bolt"}),
     ("POST", "/api/v1/tasks/cancel", {"task_ids": [1]}, {"admin", "acme", "bolt"}),
     ("POST", "/api/v1/dead-letters/replay", {}, {"admin", "acme", "bolt"}),
+    ("POST", "/api/v1/dead-letters/delete", {"task_ids": [1]}, {"admin", "acme", "bolt"}),
     ("POST", "/api/v1/transactions", {}, {"admin", "acme", "bolt"}),
     ("POST", "/api/v1/transactions/77/commit", None, {"admin", "acme", "bolt"}),
     ("PUT", "/api/v1/holds?type=mail", {}, {"admin", "acme", "bolt"}),

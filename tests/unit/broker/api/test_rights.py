@@ -32,6 +32,7 @@ LINES: dict[str, Right | None] = {
     "POST /api/v1/tasks/{task_id}/cancel": WRITE,
     "POST /api/v1/tasks/cancel": WRITE,
     "POST /api/v1/dead-letters/replay": WRITE,
+    "POST /api/v1/dead-letters/delete": WRITE,
     "POST /api/v1/transactions": WRITE,
     "GET /api/v1/transactions": READ,
     "POST /api/v1/transactions/{transaction}/commit": WRITE,

@@ -149,6 +149,15 @@ class BrokerAgainstModel(RuleBasedStateMachine):
     def replay_dead(self, tenant: str) -> None:
         self.broker.run(c.ReplayDead(tenant))
 
+    @precondition(lambda self: self.tasks)
+    @rule(data=st.data())
+    def delete_dead(self, data: st.DataObject) -> None:
+        task_id = data.draw(st.sampled_from(sorted(self.tasks)))
+        is_dead = task_id not in self.gone and self.broker.status(task_id) == TaskStatus.ERROR
+        reply = self.broker.run(c.DeleteDead(self.tasks[task_id].tenant, [task_id]))
+        assert reply == (Changed(1) if is_dead else Changed(0, 0, 1))
+        self.forget_the_purged()
+
     # ---- the administrator
 
     @rule(tenant=TENANTS, cap=st.sampled_from([0, 1, 3]), priority=st.sampled_from([0, 2]))

@@ -202,6 +202,22 @@ def test_dead_letters_are_replayed_by_type_and_outcome(broker: DrivenBroker) -> 
     assert broker.run(c.ReplayDead("", [], "", Outcome.TIMED_OUT)) == Changed(1)
 
 
+def test_a_deleted_dead_letter_is_gone_and_what_is_none_stays(broker: DrivenBroker) -> None:
+    gone, kept = (dead(broker, Spec("mail", b"p", max_attempts=1, slot=slot)) for slot in ("s", "t"))
+    (waiting,) = broker.submit(Spec("mail"))
+    assert broker.run(c.DeleteDead("other", [gone])) == Changed(0, 0, 1)
+    assert broker.run(c.DeleteDead("acme", [gone, gone, waiting, 99])) == Changed(1, 0, 2)
+    broker.check()
+    assert [broker.status(one) for one in (kept, waiting)] == [TaskStatus.ERROR, TaskStatus.WAITING]
+    assert broker.listed() == [kept, waiting]
+    assert refusal(broker.run(c.ReplayDead("acme", [gone]))) == Refusal.NOT_FOUND
+    assert broker.run(c.DeleteDead("", [kept])) == Changed(1)
+    for ids in ([], list(range(1, 5_002))):
+        assert refusal(broker.run(c.DeleteDead("acme", ids))) == Refusal.INVALID
+    broker.pass_time(broker.rules.dead_retention_ms + 1_000)
+    broker.check()
+
+
 def test_a_replayed_task_is_not_purged_by_its_first_end(broker: DrivenBroker) -> None:
     task = dead(broker, Spec("mail", max_attempts=1))
     broker.now_ms += broker.rules.dead_retention_ms - 10

@@ -4,9 +4,11 @@ import { el, setText } from "./dom.js";
 import { ago, clock, content, count, orDash, span } from "./format.js";
 import { bar, button, confirm, pill, toast } from "./widgets.js";
 
+export const DELETE_SAYS = "What it was and why it failed cannot be seen here any more, and it cannot be run again.";
 const UNENDED = new Set(["waiting", "delayed", "running", "prepared"]);
 
-export function taskPanel(app, close) {
+/** `place`: where tasks are asked for, see `taskList`. */
+export function taskPanel(app, place, close) {
   const title = el("h2", { id: "task-title", tabindex: "-1" });
   const state = el("span");
   const why = el("div", { class: "why", hidden: true });
@@ -28,8 +30,8 @@ export function taskPanel(app, close) {
     const wanted = id;
     if (!wanted) return;
     try {
-      const task = await app.ask(["tasks", wanted]);
-      const explained = UNENDED.has(task.status) ? await app.ask(["tasks", wanted, "explain"]).catch(() => null) : null;
+      const task = await app.ask([...place.base, "tasks", wanted]);
+      const explained = UNENDED.has(task.status) ? await app.ask([...place.base, "tasks", wanted, "explain"]).catch(() => null) : null;
       if (wanted === id) draw(task, explained);
     } catch (error) {
       if (wanted !== id) return;
@@ -69,18 +71,30 @@ export function taskPanel(app, close) {
 
   function drawActions(task) {
     const wanted = [];
+    const ids = { task_ids: [task.task_id] };
+    if (!place.mayChange) return;
     if (UNENDED.has(task.status)) {
       wanted.push(task.cancel_ms ? el("span", { class: "quiet" }, "Its worker is asked to end it.") : button("Cancel task", () => cancel(task), { kind: "is-danger" }));
     }
-    if (["waiting", "delayed"].includes(task.status)) wanted.push(button("Priority +1", () => change(() => app.ask(["tasks", task.task_id], { method: "PATCH", body: { priority: task.priority + 1 } }), `Priority ${task.priority + 1}.`)));
-    if (task.status === "error") wanted.push(button("Run again", () => change(() => app.ask(["dead-letters", "replay"], { method: "POST", body: { task_ids: [task.task_id] } }), "It waits to be run again."), { kind: "is-main" }));
+    if (place.mayReorder && ["waiting", "delayed"].includes(task.status)) wanted.push(button("Priority +1", () => change(() => app.ask([...place.base, "tasks", task.task_id], { method: "PATCH", body: { priority: task.priority + 1 } }), `Priority ${task.priority + 1}.`)));
+    if (task.status === "error") {
+      wanted.push(
+        button("Run again", () => change(() => app.ask([...place.base, "dead-letters", "replay"], { method: "POST", body: ids }), "It waits to be run again."), { kind: "is-main" }),
+        button("Delete", () => remove(task), { kind: "is-danger" }));
+    }
     actions.replaceChildren(...wanted);
     actions.hidden = !wanted.length;
   }
 
   async function cancel(task) {
     if (await confirm(`Cancel task ${task.task_id}?`, task.status === "running" ? "Its worker is asked to end it; what it has done so far stays done." : "It will not be run.", "Cancel task")) {
-      await change(() => app.ask(["tasks", task.task_id, "cancel"], { method: "POST" }), "Cancelled, or asked to end.");
+      await change(() => app.ask([...place.base, "tasks", "cancel"], { method: "POST", body: { task_ids: [task.task_id] } }), "Cancelled, or asked to end.");
+    }
+  }
+
+  async function remove(task) {
+    if (await confirm(`Delete task ${task.task_id}?`, DELETE_SAYS, "Delete task")) {
+      await change(() => app.ask([...place.base, "dead-letters", "delete"], { method: "POST", body: { task_ids: [task.task_id] } }), "Deleted.");
     }
   }
 
