@@ -79,7 +79,9 @@ def _truststore(authority: Authority, folder: Path) -> str:
 
 
 @pytest.mark.timeout(600)
-def test_a_query_keeps_its_checkpoint_behind_tls_and_a_token(cluster: DevCluster, tmp_path: Path) -> None:
+def test_a_query_keeps_its_checkpoint_behind_tls_and_a_token(
+    cluster: DevCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     authority = Authority(tmp_path, "authority")
     signed = authority.sign("files", host="IP:127.0.0.1,DNS:localhost")
     source = tmp_path / "source"
@@ -111,9 +113,8 @@ def test_a_query_keeps_its_checkpoint_behind_tls_and_a_token(cluster: DevCluster
         refused = wrong.run("-cat", "/checkpoints/orders/by-hand")
         assert (refused.returncode, refused.stdout) == (1, b"")
         host, _, port = address.rpartition(":")
-        files = fsspec.filesystem(
-            "webhdfs", host=host, port=int(port), use_https=True, session_verify=authority.ca, skip_instance_cache=True
-        )
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", authority.ca)
+        files = fsspec.filesystem("webhdfs", host=host, port=int(port), use_https=True, skip_instance_cache=True)
         for secret, is_right in ((_SECRET, True), ("x" * 40, False)):
             files.session.headers["Authorization"] = f"Bearer {secret}"
             with contextlib.nullcontext() if is_right else pytest.raises(PermissionError):
