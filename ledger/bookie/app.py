@@ -26,12 +26,13 @@ from ledger.bookie.connection_times import TimeLimits
 from ledger.bookie.disk_age import DiskAge
 from ledger.bookie.disk_facts import DiskFactsKeeper
 from ledger.bookie.drain_order import DrainOrder
-from ledger.bookie.folders import absolute, locked, prepare
+from ledger.bookie.folders import absolute, lock_mark, locked, prepare
 from ledger.bookie.gate import GateLimits
 from ledger.bookie.http_port import open_http_port
-from ledger.bookie.identity import claim_disks, newest_ledger_id
+from ledger.bookie.identity import check_disks, claim_disks, newest_ledger_id
 from ledger.bookie.notice import BookieReadyNotice, make_notice, write_process_file
 from ledger.bookie.pages import BookiePages, ServingBookie
+from ledger.bookie.place import check_address, check_own_id, take_own_id, wait_for_address
 from ledger.bookie.readiness import BookieHealth, ReadinessKeeper
 from ledger.bookie.repairs import start_repairs
 from ledger.bookie.server import BookieServer, ServerSettings
@@ -85,7 +86,9 @@ async def run_bookie(settings: BookieSettings, on_ready: Callable[[BookieReadyNo
     """
     check_bind(settings.bind, is_insecure=settings.is_insecure, has_tls=settings.tls is not None)
     if settings.port == 0:
-        raise UsageError("--port 0: a bookie's port is part of its identity; name one")
+        raise UsageError("--port 0: clients find a bookie at its port, also after a restart; name one")
+    if settings.own_id is not None:
+        check_own_id(settings.own_id)
     policy = settings.tls_policy()
     users = None if settings.auth_file is None else read_users(settings.auth_file)
     if settings.principals is not None and users is None and (settings.tls is None or settings.tls.ca is None):
@@ -151,14 +154,13 @@ class _Process:
 
     async def run(self, on_ready: Callable[[BookieReadyNotice], None]) -> int:
         settings = self._settings
-        host = settings.advertise or settings.bind
-        bookie_id = f"{host}:{settings.port}"
+        bookie_id = settings.bookie_id
         if not settings.is_read_only:  # Such a one takes no adds, whatever is ordered.
             self._drain = DrainOrder(self._ledgers, bookie_id)
         await self._readiness.forget()  # What the process before has said.
         pages, http = await open_http_port(settings, self._ledgers, self._readiness)
         try:
-            registration = await self._guard.unless_stopped(self._boot(bookie_id, host))
+            registration = await self._guard.unless_stopped(self._boot(bookie_id))
             server = self._server
             if registration is None or server is None:
                 if server is not None:
@@ -234,13 +236,21 @@ class _Process:
             failure=str(journal.failure or ""),
         )
 
-    async def _boot(self, bookie_id: str, host: str) -> BookieRegistration:
+    async def _boot(self, bookie_id: str) -> BookieRegistration:
         """Do what must come before a bookie may say that it is ready."""
-        settings = self._settings
+        settings, ledgers = self._settings, self._ledgers
         instance_id = str(uuid.UUID(bytes=os.urandom(16), version=4))
+        address = (settings.host, settings.port)
+        folders = self._store_settings
+        holder = lock_mark(folders.journal.folder)
+        check_disks(self._disk, [folders.journal.folder, *folders.ledger_dirs], bookie_id)
+        if settings.own_id is not None:
+            await _answered(partial(take_own_id, ledgers, bookie_id, holder))
+        await _answered(lambda: check_address(ledgers, bookie_id, address))
         await _answered(lambda: self._claim(bookie_id, instance_id))
         server = self._server = await self._open_server()
         await _answered(lambda: self._bound_limbo(server))
+        await _answered(lambda: wait_for_address(ledgers, bookie_id, address))
         port = await server.listen(settings.bind, settings.port)
         if self._drain is not None:
             await _answered(partial(self._drain.obey, server.store))
@@ -248,11 +258,13 @@ class _Process:
             self._ledgers.store,
             self._ledgers.root,
             bookie_id,
-            host=host,
+            host=settings.host,
             port=port,
+            holder=holder,
             is_read_only=server.store.is_read_only,
         )
-        await _answered(lambda: self._clear_place(bookie_id))
+        if settings.own_id is None:
+            await _answered(lambda: self._clear_place(bookie_id))
         await registration.register()
         self._registration = registration
         await registration.set_read_only(server.store.is_read_only)  # What became of it meanwhile.
@@ -296,7 +308,8 @@ class _Process:
     async def _clear_place(self, bookie_id: str) -> None:
         """Delete the node of a killed process instead of waiting for its session to expire.
 
-        Safe because the disks carry this id and are locked by this process: whoever made the node is gone.
+        Safe because the disks carry this id, which is the address, and are locked by this process: whoever made the
+        node is gone. Names of their own are cleared by `take_own_id`.
         """
         root = self._ledgers.root
         for path in (paths.available_path(root, bookie_id), paths.read_only_path(root, bookie_id)):

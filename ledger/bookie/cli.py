@@ -116,7 +116,9 @@ def _announce(notice: BookieReadyNotice, *, is_json: bool) -> None:
         print(msgspec.json.encode(notice).decode(), flush=True)
     else:
         fsync = "on" if notice.fsync else "OFF"
-        print(f"bookie {notice.bookie_id} serves; fsync {fsync}, TLS {notice.tls}, log-in {notice.login}", flush=True)
+        at = "" if notice.address == notice.bookie_id else f" at {notice.address}"
+        words = f"fsync {fsync}, TLS {notice.tls}, log-in {notice.login}"
+        print(f"bookie {notice.bookie_id} serves{at}; {words}", flush=True)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -172,6 +174,7 @@ def info(
     segments = [path for root in roots for path in root.glob("*.seg")]
     facts = {
         "bookie_id": process.get("bookie_id"),
+        "address": process.get("address"),
         "running": running,
         "pid": process.get("pid") if running else None,
         "fsync": process.get("fsync"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ledger.errors import UsageError
 from ledger.private_files import make_private
 
+_LOCK_FILE = "LOCK"
 _MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
 
 
@@ -36,6 +38,16 @@ def prepare(folders: Sequence[str], *, is_fsync: bool) -> None:
             _refuse_memory(folder)
 
 
+def lock_mark(folder: str) -> str:
+    """Return what tells a directory from every copy of it, until the machine is booted again.
+
+    It stands for the lock that `locked` holds: whoever registered with this mark held the same lock, and has ended.
+    """
+    state = (Path(folder) / _LOCK_FILE).stat()
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return hashlib.sha256(f"{boot_id} {state.st_dev} {state.st_ino}".encode()).hexdigest()[:32]
+
+
 @contextlib.contextmanager
 def locked(folders: Sequence[str]) -> Iterator[None]:
     """Hold directories for this process alone; the kernel lets go when the process ends.
@@ -46,7 +58,7 @@ def locked(folders: Sequence[str]) -> Iterator[None]:
     """
     with contextlib.ExitStack() as files:
         for folder in folders:
-            file = files.enter_context((Path(folder) / "LOCK").open("w"))
+            file = files.enter_context((Path(folder) / _LOCK_FILE).open("w"))
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -66,7 +78,7 @@ def locked_as_they_are(folders: Sequence[str]) -> Iterator[None]:
     """
     with contextlib.ExitStack() as files:
         for folder in folders:
-            path = Path(folder) / "LOCK"
+            path = Path(folder) / _LOCK_FILE
             if not path.exists():
                 continue
             file = files.enter_context(path.open("rb"))

@@ -18,6 +18,19 @@ from ledger.zookeeper.registration import create_cookie, had_cookie, read_cookie
 _FILE_NAME = "VERSION"
 
 
+def check_disks(disk: Disk, folders: Sequence[str], bookie_id: str) -> None:
+    """Refuse disks of another bookie before anything is waited for.
+
+    Raises:
+        CookieMismatchError: They are; nothing was changed.
+
+    """
+    for folder in folders:
+        found = _read(disk, folder)
+        if found is not None and found.bookie_id != bookie_id:
+            raise _foreign(folder, found, bookie_id)
+
+
 async def claim_disks(
     disk: Disk, ledgers: LedgerStore, cookie: Cookie, folders: Sequence[str], age: DiskAge, *, limbo_folder: str
 ) -> bool:
@@ -47,10 +60,7 @@ async def claim_disks(
     registered = await read_cookie(ledgers.store, ledgers.root, cookie.bookie_id)
     for folder, found in zip(folders, held, strict=True):
         if found is not None and found != cookie:
-            raise CookieMismatchError(
-                f"{folder}: the disk belongs to {_describe(found)}, this process is {_describe(cookie)}; start it "
-                "with the address, directories and cluster that the disk had, or with empty directories"
-            )
+            raise _foreign(folder, found, _describe(cookie))
     if registered is None:
         filled = [folder for folder in folders if _holds_entries(disk, folder)]
         if filled:
@@ -120,6 +130,13 @@ def _read(disk: Disk, folder: str) -> Cookie | None:
             f"{path}: {error}. Copy the file from another directory of this bookie: it is the same in all of them. If "
             "there is none, move the directories away and delete the cookie: the bookie then starts empty"
         ) from error
+
+
+def _foreign(folder: str, found: Cookie, this: str) -> CookieMismatchError:
+    return CookieMismatchError(
+        f"{folder}: the disk belongs to {_describe(found)}, this process is {this}; start it with the id (--bookie-id "
+        f"{found.bookie_id}), directories and cluster that the disk had, or with empty directories"
+    )
 
 
 def _describe(cookie: Cookie) -> str:

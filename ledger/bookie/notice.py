@@ -19,6 +19,7 @@ class BookieReadyNotice(msgspec.Struct, frozen=True):
     """The line by which a bookie says that it is registered and serves.
 
     Attributes:
+        address: Where clients find it, host:port.
         http_address: Where it answers HTTP; "" = nowhere.
 
     """
@@ -31,6 +32,7 @@ class BookieReadyNotice(msgspec.Struct, frozen=True):
     replayed_entries: int
     tls: str
     login: str
+    address: str = ""
     http_address: str = ""
 
 
@@ -47,6 +49,7 @@ def make_notice(
         replayed_entries=store.replayed_entry_count,
         tls=_tls_words(tls),
         login="off" if settings.auth_file is None else "required",
+        address=f"{settings.host}:{settings.port}",
         http_address=http_address,
     )
 

@@ -72,10 +72,24 @@ class BookieSettings(msgspec.Struct, frozen=True):
     """
 
     data_dir: Annotated[str, Option("Folder of the bookie; it holds `journal` and `ledgers`.", unit=PATH)]
-    port: Annotated[int, Option("Port to listen on. It is part of the bookie's id: do not change it.", ge=1, le=65535)]
+    port: Annotated[
+        int,
+        Option(
+            "Port to listen on. Without --bookie-id it is part of the bookie's id: do not change it then.",
+            ge=1,
+            le=65535,
+        ),
+    ]
     metadata_uri: str | None = None
     bind: Annotated[str, Option("Address to listen on.")] = "127.0.0.1"
     advertise: Annotated[str | None, Option("Host under which clients find this bookie.")] = None
+    own_id: Annotated[
+        str | None,
+        Option(
+            "Name of the bookie in ledgers, so that its address may change. Without it, the address is its name.",
+            name="bookie_id",
+        ),
+    ] = None
     journal_dir: Annotated[str | None, Option("Folder of the journal. A device of its own is best.", unit=PATH)] = None
     ledger_dirs: Annotated[
         tuple[str, ...],
@@ -133,6 +147,16 @@ class BookieSettings(msgspec.Struct, frozen=True):
     connections: ConnectionLimits = ConnectionLimits()
     idle_s: Annotated[float, Option("Close connections that are idle for this time; 0 = never.", ge=0)] = 0.0
     compaction: CompactionSettings = CompactionSettings()
+
+    @property
+    def host(self) -> str:
+        """Host under which clients find it."""
+        return self.advertise or self.bind
+
+    @property
+    def bookie_id(self) -> str:
+        """Its name in ledgers: one of its own, or its address."""
+        return self.own_id or f"{self.host}:{self.port}"
 
     @property
     def journal_root(self) -> str:

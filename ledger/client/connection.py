@@ -20,7 +20,7 @@ from ledger.client.in_flight import Asker, InFlight, Operation, Tokens, check_ad
 from ledger.client.login import log_in
 from ledger.client.quarantine import Quarantine
 from ledger.client.settings import ClientSettings
-from ledger.errors import LedgerError
+from ledger.errors import BookieUnavailableError, LedgerError
 from ledger.tls import ClientContexts, describe_early_end
 from ledger.wire.codes import Status
 from ledger.wire.packets import AddResponse, Response
@@ -310,6 +310,7 @@ class BookieConnection:
             async with asyncio.timeout(self._settings.connect_timeout_s):
                 host, port = await self._shared.resolve(self.bookie_id)
                 await self._loop.create_connection(lambda: channel, host, port)
+                await self._check_address(host, port)
                 if self._settings.login is not None:
                     protocol = self.protocol if self._shared.tls is None else PROTOCOLS["v3"]
                     await log_in(channel, self._settings.login, protocol)
@@ -330,6 +331,16 @@ class BookieConnection:
             return reason
         self._on_open(channel)
         return None
+
+    async def _check_address(self, host: str, port: int) -> None:
+        """Make sure that an open connection leads to this bookie, if the address is not its id (`ledger.bookie.place`).
+
+        Raises:
+            BookieUnavailableError: It has moved, and another one may listen there.
+
+        """
+        if f"{host}:{port}" != self.bookie_id and await self._shared.resolve(self.bookie_id) != (host, port):
+            raise BookieUnavailableError(f"it listens at {host}:{port} no more")
 
     def _on_open(self, channel: Channel) -> None:
         self._channel = channel

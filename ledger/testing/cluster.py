@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
+from ledger.bookie import place
 from ledger.bookie.births import key_finder
 from ledger.bookie.collector import Collector
 from ledger.bookie.disk_age import DiskAge
@@ -65,6 +66,7 @@ class SimCluster:
         store: Shape of their storage.
         takes_any_ledger: They do not ask the metadata for ledgers that they do not know.
         hears_drains: Bookies obey orders to drain them.
+        has_names: Bookies have ids of their own, which go with their disks (`swap_disks`).
 
     Attributes:
         bookies: Hosts of the bookies, off until `start`.
@@ -85,6 +87,7 @@ class SimCluster:
         store: StorageSettings = SIM_STORE,
         takes_any_ledger: bool = False,
         hears_drains: bool = False,
+        has_names: bool = False,
     ) -> None:
         self.bookies = [simulation.host(f"b{number}", self._run_bookie) for number in range(bookie_count)]
         self.servers: dict[str, BookieServer] = {}
@@ -100,6 +103,8 @@ class SimCluster:
         self._store = store
         self._takes_any_ledger = takes_any_ledger
         self._hears_drains = hears_drains
+        self._has_names = has_names
+        self._names = {host.disk: f"shelf-{number}" for number, host in enumerate(self.bookies)}
         self._client_count = 0
 
     def start(self) -> None:
@@ -127,20 +132,31 @@ class SimCluster:
                 pass
             await asyncio.sleep(0.1)
 
+    def bookie_id(self, host: SimHost) -> str:
+        """Return the id of the bookie whose disk a host has."""
+        return self._names[host.disk] if self._has_names else f"{host.name}:{BOOKIE_PORT}"
+
+    def swap_disks(self, one: SimHost, other: SimHost) -> None:
+        """Carry the disks of two hosts that are off to each other: the bookies change addresses."""
+        assert self._has_names
+        assert not one.is_up
+        assert not other.is_up
+        one.disk, other.disk = other.disk, one.disk
+
     def take_cookie(self, host: SimHost) -> None:
         """Take away the cookie of a bookie whose disk is empty, as an operator does who knows that it is lost.
 
         A copy of an empty disk on which a start was cut short counts: its directories do not all have the cookie.
         """
         metadata = self._simulation.metadata
-        path = paths.cookie_path(_ROOT, f"{host.name}:{BOOKIE_PORT}")
+        path = paths.cookie_path(_ROOT, self.bookie_id(host))
         folders = [self._store.journal.folder, *self._store.ledger_dirs]
         if path in metadata.leader.nodes and not all(host.disk.exists(f"{folder}/VERSION") for folder in folders):
             metadata.commit(metadata.leader.delete(path, ANY_VERSION))
 
     def disk_faults(self, host: SimHost, rng: random.Random) -> DiskFaults:
         """Return what may happen to the disk of a bookie."""
-        path = paths.former_bookie_path(_ROOT, f"{host.name}:{BOOKIE_PORT}")
+        path = paths.former_bookie_path(_ROOT, self.bookie_id(host))
 
         def registered_age() -> int:
             node = self._simulation.metadata.leader.nodes.get(path)
@@ -158,16 +174,11 @@ class SimCluster:
         rng = self._simulation.random(f"{host.name} start {len(host.exits)}")
         store = await self._simulation.metadata.connect(session_timeout_ms=self._session_timeout_ms)
         ledgers = LedgerStore(store, _ROOT)
-        bookie_id = f"{host.name}:{BOOKIE_PORT}"
-        instance_id = await ledgers.ensure_layout(_INSTANCE_ID)
-        folders = [self._store.journal.folder, *self._store.ledger_dirs]
-        journal_root, *ledger_roots = (folder.removesuffix("/current") for folder in folders)
-        cookie = Cookie(bookie_id, journal_root, tuple(ledger_roots), instance_id)
-        age = DiskAge(store, _ROOT, bookie_id, f"{host.name} start {len(host.exits)}")
-        await claim_disks(host.disk, ledgers, cookie, folders, age, limbo_folder=self._store.ledger_dir)
-        await age.begin(host.disk, self._store.ledger_dir)
+        bookie_id = self.bookie_id(host)
+        holder = f"{bookie_id} on {host.name}" if self._has_names else ""
+        age = await self._claim_disks(host, ledgers, bookie_id, holder)
         executors = Executors(host.executor(), host.executor(), host.executor(worker_count=2))
-        registration = BookieRegistration(store, _ROOT, bookie_id, host=host.name, port=BOOKIE_PORT)
+        registration = BookieRegistration(store, _ROOT, bookie_id, host=host.name, port=BOOKIE_PORT, holder=holder)
         moves: list[asyncio.Task[None]] = []
 
         def on_read_only(is_read_only: bool) -> None:
@@ -187,14 +198,17 @@ class SimCluster:
             await server.store.bound_limbo(await newest_ledger_id(ledgers))
         if self._patch_server is not None:
             self._patch_server(server)
+        if self._has_names:
+            await place.wait_for_address(ledgers, bookie_id, (host.name, BOOKIE_PORT))
         await server.listen("0.0.0.0", BOOKIE_PORT)
         if self._hears_drains:
             drain = DrainOrder(ledgers, bookie_id)
             await drain.obey(server.store)
             moves.append(asyncio.get_running_loop().create_task(drain.keep(server.store)))
-        for path in (paths.available_path(_ROOT, bookie_id), paths.read_only_path(_ROOT, bookie_id)):
-            with contextlib.suppress(NoNodeError):
-                await store.delete(path)
+        if not self._has_names:
+            for path in (paths.available_path(_ROOT, bookie_id), paths.read_only_path(_ROOT, bookie_id)):
+                with contextlib.suppress(NoNodeError):
+                    await store.delete(path)
         await registration.register()
         self.servers[host.name] = server
         if self._collect_s is not None:
@@ -215,6 +229,19 @@ class SimCluster:
         )
         moves.append(asyncio.get_running_loop().create_task(keep))
         raise await server.failed
+
+    async def _claim_disks(self, host: SimHost, ledgers: LedgerStore, bookie_id: str, holder: str) -> DiskAge:
+        if self._has_names:
+            await place.take_own_id(ledgers, bookie_id, holder)
+            await place.check_address(ledgers, bookie_id, (host.name, BOOKIE_PORT))
+        instance_id = await ledgers.ensure_layout(_INSTANCE_ID)
+        folders = [self._store.journal.folder, *self._store.ledger_dirs]
+        journal_root, *ledger_roots = (folder.removesuffix("/current") for folder in folders)
+        cookie = Cookie(bookie_id, journal_root, tuple(ledger_roots), instance_id)
+        age = DiskAge(ledgers.store, _ROOT, bookie_id, f"{host.name} start {len(host.exits)}")
+        await claim_disks(host.disk, ledgers, cookie, folders, age, limbo_folder=self._store.ledger_dir)
+        await age.begin(host.disk, self._store.ledger_dir)
+        return age
 
 
 def _open_index(disk: SimDisk, *, reset: bool) -> Index:

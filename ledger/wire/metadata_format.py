@@ -36,6 +36,7 @@ _PREFIX: Final = b"BookieMetadataFormatVersion\t"
 _COOKIE_VERSION: Final = b"5\n"
 _VARINT: Final = re.compile(rb"[\x80-\xff]{0,9}[\x00-\x7f]")
 _BOOKIE_ID: Final = re.compile(r"[^\s/\x00-\x1f\x7f]+")
+_HOLDER_KEY: Final = "rsm.holder"
 _LINES_CLOSED: Final = "CLOSED"
 _LINES_IN_RECOVERY: Final = -102
 _PORT_MAX: Final = 65535
@@ -46,7 +47,7 @@ class Cookie(msgspec.Struct, frozen=True):
     """Identity of a bookie's disks, kept in ZooKeeper and in every directory; any difference refuses a start.
 
     Attributes:
-        bookie_id: "host:port".
+        bookie_id: "host:port", or a name of its own.
         journal_dirs: As configured; several are separated by commas.
         ledger_dirs: Absolute paths.
         instance_id: uuid of the cluster.
@@ -125,11 +126,36 @@ def decode_cookie(value: bytes) -> Cookie:
     return Cookie(bookie_id, journal_dirs, tuple(ledger_dirs), instance_id)
 
 
-def encode_bookie_service_info(host: str, port: int) -> bytes:
-    """Return the value of a bookie's registration: where its protocol endpoint listens."""
+def encode_bookie_service_info(host: str, port: int, holder: str = "") -> bytes:
+    """Return the value of a bookie's registration: where its protocol endpoint listens.
+
+    Args:
+        host: Of the endpoint.
+        port: Of the endpoint.
+        holder: Mark of the disks that the process holds; "" = it says none.
+
+    """
     message = pb.BookieServiceInfoFormat()
     message.endpoints.add(id="bookie", port=port, host=host, protocol="bookie-rpc")
+    if holder:
+        message.properties.add(key=_HOLDER_KEY, value=holder)
     return message.SerializeToString()
+
+
+def decode_bookie_holder(value: bytes) -> str:
+    """Return the mark of the disks that a registered process holds; "" if it says none.
+
+    Raises:
+        CorruptMetadataError: The registration is damaged.
+
+    """
+    message = pb.BookieServiceInfoFormat()
+    try:
+        message.ParseFromString(value)
+        marks = [_text(entry.value) for entry in message.properties if entry.key == _HOLDER_KEY]
+    except (DecodeError, ValueError) as error:
+        raise CorruptMetadataError(f"a bookie's registration cannot be read: {error}") from error
+    return marks[0] if marks else ""
 
 
 def decode_bookie_service_info(value: bytes) -> tuple[str, int] | None:

@@ -239,11 +239,25 @@ class LedgerStore:
     async def bookie_address(self, bookie_id: str) -> tuple[str, int]:
         """Return where a bookie listens: what it registered, else what its id says.
 
+        An address that the id does not say is one at which others may listen later: it is read after a `sync`.
+
         Raises:
             BookieUnavailableError: It is not registered, and its id says no address.
             CorruptMetadataError: Its registration is damaged.
 
         """
+        address = await self._registered_address(bookie_id)
+        if address is not None and "{}:{}".format(*address) != bookie_id:
+            await self.store.sync(paths.available_path(self.root))
+            address = await self._registered_address(bookie_id)
+        if address is not None:
+            return address
+        host, separator, port = bookie_id.rpartition(":")
+        if not separator or not port.isdigit():
+            raise BookieUnavailableError(f"bookie {bookie_id} is not registered, and its id is no host:port")
+        return host, int(port)
+
+    async def _registered_address(self, bookie_id: str) -> tuple[str, int] | None:
         for path in (paths.available_path(self.root, bookie_id), paths.read_only_path(self.root, bookie_id)):
             try:
                 address = decode_bookie_service_info((await self.store.get(path)).value)
@@ -251,10 +265,7 @@ class LedgerStore:
                 continue
             if address is not None:
                 return address
-        host, separator, port = bookie_id.rpartition(":")
-        if not separator or not port.isdigit():
-            raise BookieUnavailableError(f"bookie {bookie_id} is not registered, and its id is no host:port")
-        return host, int(port)
+        return None
 
     async def _create_if_missing(self, path: str, value: bytes) -> None:
         try:

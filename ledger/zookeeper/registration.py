@@ -61,7 +61,8 @@ async def create_cookie(store: MetadataStore, root: str, bookie_id: str, cookie:
     except NodeExistsError:
         if await read_cookie(store, root, bookie_id) != cookie:
             raise CookieMismatchError(
-                f"bookie {bookie_id}: the id is registered with other disks; start it on those, or choose another port"
+                f"bookie {bookie_id}: the id is registered with other disks; start it on those, or choose another "
+                "id (--bookie-id, or else the address)"
             ) from None
 
 
@@ -71,9 +72,10 @@ class BookieRegistration:
     Args:
         store: The metadata store.
         root: BookKeeper's root node.
-        bookie_id: "host:port", which clients use as its name.
+        bookie_id: Name that clients use: "host:port", or one of its own.
         host: Where it listens.
         port: Where it listens.
+        holder: Mark of its disks, by which a later process of them knows this one; "" = none.
         is_read_only: Begin as read-only.
         foreign_node_s_max: How long an ephemeral node of a former session may keep the place.
 
@@ -87,13 +89,14 @@ class BookieRegistration:
         *,
         host: str,
         port: int,
+        holder: str = "",
         is_read_only: bool = False,
         foreign_node_s_max: float = 30.0,
     ) -> None:
         self._store = store
         self._root = root
         self._bookie_id = bookie_id
-        self._value = encode_bookie_service_info(host, port)
+        self._value = encode_bookie_service_info(host, port, holder)
         self._foreign_node_s_max = foreign_node_s_max
         self._is_read_only = is_read_only
         self._session_id = -1  # of the session that holds our node
@@ -176,7 +179,7 @@ class BookieRegistration:
                 raise CookieMismatchError(
                     f"bookie {self._bookie_id}: {path} has belonged to another session for "
                     f"{self._foreign_node_s_max:.0f} s: another process serves under this "
-                    "id; stop it, or choose another port"
+                    "id; stop it, or choose another id (--bookie-id, or else the address)"
                 )
 
     async def _create(self, path: str) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 
 from ledger.client.pool import ConnectionPool
 from ledger.client.settings import ClientSettings
-from ledger.errors import CorruptMetadataError, NoNodeError
+from ledger.errors import BookieUnavailableError, CorruptMetadataError, NoNodeError
 from ledger.replication.core.repair_plan import named_bookies
 from ledger.replication.marks import MarkStore
 from ledger.replication.metadata_reading import read_each
@@ -29,6 +29,7 @@ class ClusterBookie(msgspec.Struct, frozen=True, kw_only=True):
         free_bytes: Free of it.
         ledger_count: Ledgers that name it.
         problem: Why it does not say how much room it has; "" if it does, or is missing.
+        address: Where it is registered, host:port; None if it is missing.
 
     """
 
@@ -38,6 +39,7 @@ class ClusterBookie(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int | None
     ledger_count: int
     problem: str = ""
+    address: str | None = None
 
 
 async def look_at_bookies(ledgers: LedgerStore) -> list[ClusterBookie]:
@@ -69,9 +71,17 @@ async def look_at_bookies(ledgers: LedgerStore) -> list[ClusterBookie]:
                 free_bytes=free_bytes,
                 ledger_count=counts.get(bookie_id, 0),
                 problem=room if isinstance(room, str) else "",
+                address=await _address(ledgers, bookie_id) if bookie_id in states else None,
             )
         )
     return found
+
+
+async def _address(ledgers: LedgerStore, bookie_id: str) -> str | None:
+    try:
+        return "{}:{}".format(*await ledgers.bookie_address(bookie_id))
+    except (BookieUnavailableError, CorruptMetadataError):  # It has just left, or nobody can tell.
+        return None
 
 
 async def look_at_cookies(ledgers: LedgerStore) -> list[dict[str, Any]]:

@@ -68,7 +68,8 @@ class Bookies:
         root: BookKeeper's root node.
         folder: Holds data, logs and configurations.
         jars: BookKeeper's JARs.
-        our_arguments: Further ones for `rsm bookie run`.
+        our_arguments: Further ones for `rsm bookie run`; `{id}` is the bookie's id.
+        our_id: What they make of an id, of the port at the first start.
         java_lines: Further lines of the configuration of BookKeeper's bookies, in place of those of the same name;
             `{port}` is the bookie's.
         java_id: What these lines make of a bookie's id.
@@ -89,6 +90,7 @@ class Bookies:
         java_lines: Sequence[str] = (),
         java_options: Sequence[str] = (),
         java_id: str = HOST + ":{port}",
+        our_id: str = HOST + ":{port}",
         formatted_by: Kind = "ours",
     ) -> None:
         self.zookeeper = zookeeper
@@ -99,7 +101,7 @@ class Bookies:
         self._our_arguments = tuple(our_arguments)
         self._java_lines = tuple(java_lines)
         self._java_options = tuple(java_options)
-        self._java_id = java_id
+        self._id_of: dict[Kind, str] = {"java": java_id, "ours": our_id}
         self._servers: dict[str, _Server] = {}
         if formatted_by == "ours":
             asyncio.run(self._lay_out())
@@ -122,7 +124,7 @@ class Bookies:
             port = choose_port(taken={server.port for server in self._servers.values()})
             folder = self.folder / f"{kind}-{port}"
             folder.mkdir(parents=True)
-            bookie_id = self._java_id.format(port=port) if kind == "java" else f"{HOST}:{port}"
+            bookie_id = self._id_of[kind].format(port=port)
             server = _Server(kind, port, folder, bookie_id)
             self._servers[server.bookie_id] = server
             self._spawn(server)
@@ -139,6 +141,12 @@ class Bookies:
         asyncio.run(self._forget(bookie_id))
         self._spawn(self._servers[bookie_id])
         self._wait_until_registered([bookie_id])
+
+    def move(self, bookie_id: str, *, is_killed: bool = False) -> None:
+        """End a bookie with a name of its own, and start it at another port."""
+        (self.kill if is_killed else self.stop)(bookie_id)
+        self._servers[bookie_id].port = choose_port(taken={server.port for server in self._servers.values()})
+        self.restart(bookie_id)
 
     def kill(self, bookie_id: str) -> None:
         """End a bookie by SIGKILL, as a crash would."""
@@ -191,7 +199,8 @@ class Bookies:
             command = [sys.executable, "-P", "-m", "ledger.bookie", "run", "--metadata-uri", self.uri]
             command += ["--port", str(server.port), "--data-dir", str(server.folder)]
             # Tests of auto-recovery start it themselves.
-            command += ["--no-autorecovery", *self._our_arguments]
+            ours = [argument.replace("{id}", server.bookie_id) for argument in self._our_arguments]
+            command += ["--no-autorecovery", *ours]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
         server.process = spawn(command, log=log, env=environment)
 

@@ -30,6 +30,7 @@ _FAULTS = {
     "A replica is lost with its disk",
     "A bookie is lost with its disk",
     "Taking a bookie out",
+    "A bookie gets another address",
     "A bookie says that it is in limbo",
     "Two of three bookies are lost",
     "ZooKeeper is lost",
@@ -112,6 +113,11 @@ class Site:
         found: dict[str, Any] = json.loads(self._run("rsm status --log orders --json"))
         return found
 
+    def stop_last(self) -> None:
+        """Stop the server that was started last, in good order."""
+        self._running[-1].terminate()
+        self._running[-1].wait(120)
+
     def end(self) -> None:
         """End the servers that commands have started."""
         for process in self._running:
@@ -174,6 +180,16 @@ def test_a_bookie_is_taken_out(site: Site) -> None:
     _, status = site.do("Taking a bookie out", {"10.0.0.3:3181": bookie_id}, 1)
     assert bookie_id not in status
     site.put(b"third")
+
+
+def test_a_bookie_with_a_name_moves(site: Site) -> None:
+    site.serve(f"rsm bookie run --bookie-id shelf-1 --data-dir {site.folder}/bookie-1 --port {choose_port(taken=())}")
+    site.stop_last()
+    port = choose_port(taken=())
+    said, shown = site.do("A bookie gets another address", {"3185": str(port)})
+    assert json.loads(said)["address"] == f"127.0.0.1:{port}"
+    assert f"shelf-1 at 127.0.0.1:{port}" in shown
+    site.put(b"second")
 
 
 def test_a_bookie_with_a_journal_that_was_cut_short_says_why_it_is_in_limbo(site: Site) -> None:
