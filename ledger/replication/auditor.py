@@ -4,6 +4,8 @@
   known by its registration, by its cookie, or because a ledger names it.
 * A bookie that is to be drained is treated the same, though it serves.
 * A bookie that is back after it was missing may have missed entries: the ledgers that name it are checked.
+* Who asks for a look at all ledgers gets one at once, and what looks have found is told to everybody
+  (`ledger.replication.audit_records`).
 * Every so often all copies of all ledgers are checked: what each bookie says that it holds against what it should
   hold, and the ends of each share against their digest.
 
@@ -13,6 +15,7 @@ All of it may be done twice, or by two auditors at a time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
@@ -21,6 +24,7 @@ import msgspec
 from ledger.client.pool import ConnectionPool
 from ledger.core.metadata import LedgerMetadata
 from ledger.errors import CorruptMetadataError, LedgerError, NoNodeError
+from ledger.replication.audit_records import AuditRecords, LookRecorder
 from ledger.replication.core.held_entries import HeldEntries
 from ledger.replication.core.lacking_copies import LackingCopies, lacking_copies
 from ledger.replication.core.lost_bookies import LostBookies
@@ -151,6 +155,9 @@ class _Term:
         self._marks = auditor._marks
         self._settings = auditor._settings
         self._wall_ms = auditor._wall_ms
+        records = AuditRecords(self._store, self._ledgers.root)
+        self._audits = LookRecorder(records, "audit", self._marks.owner, self._wall_ms)
+        self._all_checks = LookRecorder(records, "check", self._marks.owner, self._wall_ms)
         self._hints = Hints()
         self._checks = Hints()
         self._bookies = LostBookies()
@@ -172,11 +179,11 @@ class _Term:
     async def run(self) -> None:
         """Audit until cancelled; an error ends a round, not the term."""
         await asyncio.gather(
-            self._repeat(self._round, self._hints),
-            self._repeat(self._check_round, self._checks),
+            self._repeat(self._round, self._hints, self._audits),
+            self._repeat(self._check_round, self._checks, self._all_checks),
         )
 
-    async def _repeat(self, work: Callable[[], Awaitable[float]], hints: Hints) -> None:
+    async def _repeat(self, work: Callable[[], Awaitable[float]], hints: Hints, recorder: LookRecorder) -> None:
         while True:
             try:
                 wait_s = await work() if await self._marks.is_enabled(hints) else self._settings.watch_s
@@ -184,11 +191,14 @@ class _Term:
                 _LOGGER.warning("the audit is put off: %s", error)
                 hints.forget_all()
                 wait_s = self._settings.retry_s_min
+                with contextlib.suppress(LedgerError):  # Often the metadata store is what is away.
+                    await recorder.put_off(str(error))
             await hints.wait(wait_s)
 
     async def _round(self) -> float:
         """Look at the bookies and mark what is due; return when to look again."""
         now_s = asyncio.get_running_loop().time()
+        is_wanted = await self._audits.is_wanted(self._hints)
         await self._look(now_s)
         delay_s = await self._marks.recovery_delay_s(self._settings.lost_bookie_delay_s)
         lost = self._bookies.lost(now_s, delay_s)
@@ -198,7 +208,7 @@ class _Term:
         if before and not self._counts.standing_count:
             self._doubt_the_last_audit()
         is_audit_due = self._audited_s is None or now_s - self._audited_s >= self._settings.audit_s
-        if is_audit_due or any(bookie_id not in self._told for bookie_id in leaving):
+        if is_audit_due or is_wanted or any(bookie_id not in self._told for bookie_id in leaving):
             await self._audit(leaving)
             self._audited_s = now_s
             return 0.0  # Ledgers may name bookies that nobody knew.
@@ -210,7 +220,8 @@ class _Term:
         now_s = asyncio.get_running_loop().time()
         if self._back:
             await self._check(list(self._back))
-        if await self._is_check_due(now_s):
+        is_wanted = await self._all_checks.is_wanted(self._checks)
+        if is_wanted or await self._is_check_due(now_s):
             await self._check(None)
             await self._marks.set_checked_ms(self._wall_ms())
             self._check_at_s = now_s + self._settings.check_s
@@ -260,11 +271,11 @@ class _Term:
         before = self._counts.marked_count
         serving = self._serving or frozenset()
         seen: list[LackingCopies] = []
-        ledger_count = 0
+        drained = tuple(self._draining)
+        lost = tuple(one for one in leaving if one not in drained)
+        await self._audits.begin(lost=lost, drained=drained)
 
         async def visit(ledger_id: int, metadata: LedgerMetadata) -> None:
-            nonlocal ledger_count
-            ledger_count += 1
             lack = lacking_copies(ledger_id, metadata, serving)
             if lack is not None:
                 seen.append(lack)
@@ -274,8 +285,15 @@ class _Term:
             if missing:
                 await self._mark(ledger_id, missing)
 
-        await self._visit_ledgers(visit)
+        ledger_count, unread_count = await self._visit_ledgers(visit, self._audits)
         self._note_audit(ledger_count, seen)
+        await self._audits.end(
+            [one.ledger_id for one in seen],
+            unread_count=unread_count,
+            short_count=self._counts.short_count,
+            unreadable_count=self._counts.unreadable_count,
+            marked_count=self._counts.marked_count - before,
+        )
         self._named = frozenset(named)
         self._bookies.forget({*self._cookies, *named})
         news = [bookie_id for bookie_id in leaving if bookie_id not in self._told]
@@ -296,24 +314,36 @@ class _Term:
         self._counts.marked_count += is_news
         return is_news
 
-    async def _visit_ledgers(self, visit: Callable[[int, LedgerMetadata], Awaitable[None]]) -> None:
-        """Show all ledgers that can be read, ascending; one that cannot is named in the log and passed over."""
+    async def _visit_ledgers(
+        self, visit: Callable[[int, LedgerMetadata], Awaitable[None]], recorder: LookRecorder | None = None
+    ) -> tuple[int, int]:
+        """Show all ledgers that can be read, ascending; one that cannot is named in the log and passed over.
+
+        Returns how many were shown, and how many could not be read.
+        """
         await self._store.sync(self._ledgers.root)
         ids = await self._ledgers.list()
+        shown_count = unread_count = 0
         step = self._settings.metadata_reads
         for start in range(0, len(ids), step):
             part = ids[start : start + step]
             found = await asyncio.gather(*[self._read(ledger_id) for ledger_id in part])
-            for ledger_id, metadata in zip(part, found, strict=True):
+            for ledger_id, (metadata, is_damaged) in zip(part, found, strict=True):
+                unread_count += is_damaged
                 if metadata is not None:
+                    shown_count += 1
                     await visit(ledger_id, metadata)
+            if recorder is not None:
+                await recorder.step(start + len(part), len(ids))
+        return shown_count, unread_count
 
-    async def _read(self, ledger_id: int) -> LedgerMetadata | None:
+    async def _read(self, ledger_id: int) -> tuple[LedgerMetadata | None, bool]:
+        """Return a ledger's metadata, None if it is gone or damaged; and whether it is damaged."""
         try:
-            return await read_patiently(self._ledgers, ledger_id)
+            return await read_patiently(self._ledgers, ledger_id), False
         except CorruptMetadataError as error:
             _LOGGER.error("the audit passes over a ledger: %s", error)
-            return None
+            return None, True
 
     # -- what bookies hold ---------------------------------------------------------------------------------
 
@@ -331,15 +361,24 @@ class _Term:
     async def _check(self, only: Sequence[str] | None) -> None:
         """Check what bookies hold of all ledgers and mark what lacks copies; `only` those bookies, or all."""
         registered = [*await self._ledgers.writable_bookies(), *await self._ledgers.read_only_bookies()]
+        before = self._counts.marked_count
+        found: list[int] = []
+        recorder = self._all_checks if only is None else None
+        if recorder is not None:
+            await recorder.begin()
 
         async def visit(ledger_id: int, metadata: LedgerMetadata) -> None:
             asked = [b for b in named_bookies(metadata) if b in registered and (only is None or b in only)]
             lacking = await self._lacking(ledger_id, metadata, asked) if asked else []
             if lacking:
                 _LOGGER.warning("ledger %d lacks copies on %s", ledger_id, ", ".join(lacking))
+                found.append(ledger_id)
                 await self._mark(ledger_id, lacking)
 
-        await self._visit_ledgers(visit)
+        _, unread_count = await self._visit_ledgers(visit, recorder)
+        if recorder is not None:
+            marked_count = self._counts.marked_count - before
+            await recorder.end(found, unread_count=unread_count, marked_count=marked_count)
         for bookie_id in only or ():
             self._back.pop(bookie_id, None)
 

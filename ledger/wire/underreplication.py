@@ -9,6 +9,8 @@
     underreplication/lostBookieRecoveryDelay            seconds, as digits
     underreplication/checkallledgersctime               when all ledgers were last checked; binary
     underreplication/draining/<bookie id>               give away what this bookie holds; empty, ours
+    underreplication/audits/audit, …/check              the auditor's last look at all ledgers; JSON, ours
+    underreplication/audits/ask-audit, …/ask-check      somebody wants one now: its version counts; empty, ours
 
 The four folders above a mark are the ledger's id in hexadecimal; `urL` is followed by its ten or more digits.
 """
@@ -70,6 +72,16 @@ def draining_path(root: str, bookie_id: str | None = None) -> str:
     """
     folder = f"{underreplication_path(root)}/draining"
     return folder if bookie_id is None else f"{folder}/{bookie_id}"
+
+
+def audit_path(root: str, kind: str) -> str:
+    """Return the node in which the auditor tells of its last look at all ledgers, of a kind."""
+    return f"{underreplication_path(root)}/audits/{kind}"
+
+
+def audit_request_path(root: str, kind: str) -> str:
+    """Return the node that is written whenever somebody wants such a look now."""
+    return f"{underreplication_path(root)}/audits/ask-{kind}"
 
 
 def ledger_id_of_mark(name: str) -> int | None:

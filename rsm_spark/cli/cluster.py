@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -20,9 +19,9 @@ from ledger.replication.copies_report import CopiesReport, report_copies
 from ledger.replication.decommission import BookieDecommission, LedgersLeft
 from ledger.replication.marks import MarkStore
 from ledger.zookeeper.ledgers import LedgerStore
-from ledger.zookeeper.session import connect
-from ledger.zookeeper.uri import MetadataUri
+from rsm_spark.cli.cluster_audit import audit as audit_command
 from rsm_spark.cli.cluster_bookies import ClusterBookie, look_at_bookies, look_at_cookies
+from rsm_spark.cli.cluster_link import cluster_ledgers
 from rsm_spark.cli.copies import RUN_ONE, copies_facts, painted_copies
 from rsm_spark.cli.terminal import print_json, print_rows, printable, run
 from rsm_spark.cli.watching import WatchOption, watch
@@ -39,6 +38,8 @@ _For = Annotated[
     float | None, typer.Option("--for", min=0.0, help="Give up waiting after so many seconds; the work goes on.")
 ]
 _GIB = 1 << 30
+
+app.command(name="audit")(audit_command)
 
 
 @app.command()
@@ -60,11 +61,11 @@ def status(at: ClusterOptions, is_watched: WatchOption = False) -> None:
         return lambda: _show_status(at, report)
 
     if is_watched:
-        watch(lambda: _ledgers(at), look)
+        watch(lambda: cluster_ledgers(at), look)
         return
 
     async def work() -> CopiesReport:
-        async with _ledgers(at) as ledgers:
+        async with cluster_ledgers(at) as ledgers:
             return await report_copies(ledgers)
 
     report = run(work())
@@ -91,7 +92,7 @@ def bookies(at: ClusterOptions) -> None:
     """
 
     async def work() -> list[ClusterBookie]:
-        async with _ledgers(at) as ledgers:
+        async with cluster_ledgers(at) as ledgers:
             return await look_at_bookies(ledgers)
 
     found = run(work())
@@ -102,7 +103,7 @@ def bookies(at: ClusterOptions) -> None:
     print_rows(
         ("bookie", "state", "free GiB", "of GiB", "ledgers", ""),
         [
-            (one.bookie_id, one.state, _gib(one.free_bytes), _gib(one.total_bytes), one.ledger_count, one.problem)
+            (_name(one), one.state, _gib(one.free_bytes), _gib(one.total_bytes), one.ledger_count, one.problem)
             for one in found
         ],
         right=(2, 3, 4),
@@ -118,7 +119,7 @@ def under_replicated(at: ClusterOptions) -> None:
     """
 
     async def work() -> CopiesReport:
-        async with _ledgers(at) as ledgers:
+        async with cluster_ledgers(at) as ledgers:
             return await report_copies(ledgers)
 
     report = run(work())
@@ -165,7 +166,7 @@ def cookies(at: ClusterOptions) -> None:
     """
 
     async def work() -> list[dict[str, Any]]:
-        async with _ledgers(at) as ledgers:
+        async with cluster_ledgers(at) as ledgers:
             return await look_at_cookies(ledgers)
 
     found = run(work())
@@ -251,7 +252,7 @@ def drain(
 
 
 async def _undo_drain(at: ClusterOptions, bookie_id: str) -> bool:
-    async with _ledgers(at) as ledgers:
+    async with cluster_ledgers(at) as ledgers:
         return await MarkStore(ledgers.store, ledgers.root, "").set_draining(bookie_id, is_draining=False)
 
 
@@ -279,6 +280,12 @@ def decommission(
     _end_unless_done(left, was_awaited=wait)
 
 
+def _name(bookie: ClusterBookie) -> str:
+    """Return the id; the address too, if the id does not say it."""
+    at = "" if bookie.address in (None, bookie.bookie_id) else f" at {bookie.address}"
+    return f"{bookie.bookie_id}{at}"
+
+
 def _marked(left: LedgersLeft) -> str:
     return f"{len(left.ledger_ids)} ledgers that name bookie {printable(left.bookie_id)} are marked to be copied"
 
@@ -298,7 +305,7 @@ async def _give_away(
     at: ClusterOptions, bookie_id: str, *, wait: bool, limit_s: float | None, is_drain: bool = False
 ) -> LedgersLeft:
     """Have what a bookie holds marked, and wait if that is wanted; return what is left."""
-    async with _ledgers(at) as ledgers:
+    async with cluster_ledgers(at) as ledgers:
         work = BookieDecommission(ledgers, bookie_id, wall_ms=_wall_ms, is_drain=is_drain)
         left = await work.begin()
         if left.ledger_ids:
@@ -309,7 +316,7 @@ async def _give_away(
 
 
 async def _delete_cookie(at: ClusterOptions, bookie_id: str) -> bool:
-    async with _ledgers(at) as ledgers:
+    async with cluster_ledgers(at) as ledgers:
         return await BookieDecommission(ledgers, bookie_id, wall_ms=_wall_ms).end()
 
 
@@ -339,18 +346,6 @@ async def _wait(work: BookieDecommission, left: LedgersLeft, limit_s: float | No
 def _say(line: str) -> None:
     sys.stderr.write(f"rsm cluster: {printable(line)}\n")
     sys.stderr.flush()
-
-
-@asynccontextmanager
-async def _ledgers(at: ClusterOptions) -> AsyncIterator[LedgerStore]:
-    uri = MetadataUri.of(at.metadata_uri)
-    store = await connect(uri.hosts)
-    try:
-        ledgers = LedgerStore(store, uri.ledgers_root)
-        await ledgers.writable_bookies()  # Complains if there is no cluster.
-        yield ledgers
-    finally:
-        await store.close()
 
 
 def _gib(amount: int | None) -> str:
