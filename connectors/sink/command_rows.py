@@ -47,6 +47,7 @@ class CallCommands:
     conflict_words = "were refused by the service"
     is_repeatable = False
     are_calls = True
+    is_ordered = False
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:  # noqa: ARG002 - all kinds are made alike
         self._is_typed = "method" in schema.names

@@ -28,6 +28,7 @@ class RowCommands(Protocol):
         limits: Of chunks, and of a batch in one command.
         conflict_words: What became of rows in conflict.
         are_calls: Each row is a command of its own, and sent by its task.
+        is_ordered: A batch that is not one command has its rows in one part.
 
     """
 
@@ -41,6 +42,9 @@ class RowCommands(Protocol):
 
     @property
     def are_calls(self) -> bool: ...
+
+    @property
+    def is_ordered(self) -> bool: ...
 
     def items(self, batch: pa.RecordBatch, part: int) -> Iterator[tuple[Any, int]]:
         """Yield the rows of a batch, each with its bytes.

@@ -77,6 +77,7 @@ class GatewayLink:
 
         Raises:
             WriterRefusedError: It breaks a rule of writers: another checkpoint, a later run, other rows.
+            TransactionIdError: The first row's transaction id is below the log's last one.
             LogError: The gateway refuses it: there is no such log, it has ended, a program writes it.
             GatewayUnavailableError, OutcomeUnknownError: It was not answered in time; running it again is safe.
 
@@ -96,8 +97,10 @@ class GatewayLink:
             for one in (*chunks, end):
                 await self._send(one, patience_s)
             return b""
-        payloads, keys = [payload for _, payload in rows], [key for key, _ in rows]
-        reply = await self._client.write_marked(self._log, mark, payloads, keys=keys, timeout_s=patience_s)
+        payloads, keys = [payload for _, payload, _ in rows], [key for key, _, _ in rows]
+        # All rows of a query have transaction ids, or none has.
+        txids = [txid for _, _, txid in rows if txid is not None] or None
+        reply = await self._client.write_marked(self._log, mark, payloads, keys=keys, txids=txids, timeout_s=patience_s)
         is_gone = reply.status is MarkedStatus.GONE and mark.kind in _ENDINGS
         if reply.status not in (MarkedStatus.APPLIED, MarkedStatus.DONE) and not is_gone:
             raise WriterRefusedError(reply.reason)

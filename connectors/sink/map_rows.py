@@ -107,6 +107,7 @@ class MapCommands:
 
     limits = RowLimits()
     are_calls = False
+    is_ordered = False
     conflict_words = "were in conflict and were left"
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 from pyspark.sql.datasource import WriterCommitMessage
 
+from connectors.errors import OptionError
 from connectors.sink.commands import RowCommands
 from rsm_spark.core.writer_marks import MarkKind, WriterMark, digest_after, digest_of
 
@@ -123,6 +124,9 @@ def end_marks(messages: Sequence[PartMessage], commands: RowCommands) -> Iterato
         messages: Of all tasks, one at least.
         commands: Of the rows' kind.
 
+    Raises:
+        OptionError: The rows have an order, and are too many to be in several parts.
+
     """
     name = messages[0].name
     repeatable = commands.is_repeatable
@@ -135,6 +139,8 @@ def end_marks(messages: Sequence[PartMessage], commands: RowCommands) -> Iterato
         payload = commands.joined([command for message in ordered for command in message.kept]) if row_count else b""
         yield _mark(name, MarkKind.WHOLE, row_count, is_repeatable=repeatable, payload=payload)
         return
+    if commands.is_ordered:
+        check_order([message.part for message in ordered if message.row_count])
     for message in ordered:
         left = message.row_count
         for number, command in enumerate(message.kept):
@@ -142,6 +148,25 @@ def end_marks(messages: Sequence[PartMessage], commands: RowCommands) -> Iterato
             yield chunk_mark(name, message.part, number, command, counted, is_repeatable=repeatable)
     parts = tuple((message.part, message.sent or len(message.kept)) for message in ordered)
     yield _mark(name, MarkKind.END, row_count, is_repeatable=repeatable, parts=tuple(one for one in parts if one[1]))
+
+
+def check_order(parts: Sequence[int]) -> None:
+    """Check that rows of a batch that is not one command, and have an order, are in one part.
+
+    Args:
+        parts: That have rows.
+
+    Raises:
+        OptionError: They are not.
+
+    """
+    if len(parts) > 1:
+        raise OptionError(
+            "sink ledger, as=log: with a column txid a batch has up to 10,000 rows and 3 MiB, spread evenly over its "
+            "partitions, or one partition: transaction ids never fall along a log, and partitions are written in any "
+            "order. Let the query end with coalesce(1).sortWithinPartitions('txid'), or write smaller batches "
+            "(maxFilesPerTrigger, maxOffsetsPerTrigger). If this batch has begun, `rsm log writer forget` gives it up"
+        )
 
 
 def _mark(

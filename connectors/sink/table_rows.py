@@ -84,6 +84,7 @@ class TableCommands:
     limits = RowLimits(whole_rows=4_000, whole_bytes=2 * 1024 * 1024, chunk_rows=2_000)
     conflict_words = "were in conflict"
     are_calls = False
+    is_ordered = False
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._table = options.table

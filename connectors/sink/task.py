@@ -11,8 +11,10 @@ import pyarrow as pa
 from connectors.sink.chunks import ChunkSplitter
 from connectors.sink.commands import RowCommands
 from connectors.sink.links import link_of
-from connectors.sink.marks import BatchName, PartMessage, call_marks, chunk_mark
+from connectors.sink.log_rows import behind_the_log
+from connectors.sink.marks import BatchName, PartMessage, call_marks, check_order, chunk_mark
 from connectors.sink.options import SinkOptions
+from rsm_spark.core.plain_log import TransactionIdError
 from rsm_spark.core.writer_marks import DIGEST_BYTES, MarkedReply, MarkedStatus, digest_after
 
 
@@ -32,6 +34,7 @@ def write_part(
 
     Raises:
         BadRowError: A row cannot be written.
+        OptionError: The rows have an order, and are too many to be in several partitions.
         WriterRefusedError, InvalidCommandError: The leader refuses the chunk.
         NoLeaderError, OverloadedError, OutcomeUnknownError: It was not written in time; running it again is safe.
 
@@ -43,6 +46,8 @@ def write_part(
     for batch in batches:
         for item, size in commands.items(batch, part):
             cutter.add(item, size)
+        if commands.is_ordered and part and not cutter.is_kept:
+            check_order([part, part - 1])
         for chunk in cutter.take():
             sender.send(commands.command(chunk), len(chunk))
     is_kept = cutter.is_kept
@@ -100,18 +105,25 @@ class _Sender:
         self._name = name
         self._part = part
         self._flying: Future[bytes] | None = None
-        self._row_count = 0  # Of what is on its way.
+        self._command = b""  # What is on its way.
+        self._row_count = 0  # Its rows.
+        self._rows_before = 0  # Rows of the part that were sent before it.
 
     def send(self, command: bytes, row_count: int) -> None:
         self.wait()
         repeatable = self._commands.is_repeatable
         mark = chunk_mark(self._name, self._part, self.sent, command, row_count, is_repeatable=repeatable)
         self._flying = link_of(self._options).start(mark, self._options.patience_s, self._commands.is_busy)
-        self._row_count = row_count
+        self._command, self._row_count = command, row_count
         self.sent += 1
 
     def wait(self) -> None:
         """Wait until the leader has answered."""
         flying, self._flying = self._flying, None
         if flying is not None:
-            self.conflict_count += self._commands.conflict_count(flying.result(), self._row_count)
+            try:
+                reply = flying.result()
+            except TransactionIdError as error:
+                raise behind_the_log(self._part, self._rows_before, self._command, error) from error
+            self.conflict_count += self._commands.conflict_count(reply, self._row_count)
+            self._rows_before += self._row_count

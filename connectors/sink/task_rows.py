@@ -116,6 +116,7 @@ class TaskCommands:
     conflict_words = "were not submitted, since a task that has not ended has their slot"
     is_repeatable = False
     are_calls = False
+    is_ordered = False
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:  # noqa: ARG002 - all kinds are made alike
         check_columns(RowKind.TASKS, schema, TASK_COLUMNS)

@@ -18,9 +18,11 @@ from connectors.errors import OptionError
 from connectors.sink.commands import commands_of
 from connectors.sink.described_table import with_table
 from connectors.sink.links import link_of
+from connectors.sink.log_rows import behind_the_log, first_by_txid
 from connectors.sink.marks import BatchName, PartMessage, begin_mark, end_marks, forget_mark
 from connectors.sink.options import SinkOptions
 from connectors.sink.task import write_part
+from rsm_spark.core.plain_log import TransactionIdError
 
 _LOGGER = logging.getLogger(__name__)
 _BATCH_ID = "streaming.sql.batchId"
@@ -125,6 +127,8 @@ def end_batch(messages: list[WriterCommitMessage | None], options: SinkOptions, 
 
     Raises:
         WriterRefusedError, InvalidCommandError: The leader refuses it; what tasks have written stays.
+        BadRowError: A transaction id is below the log's last one; nothing was written.
+        OptionError: Rows that have an order are too many to be in several parts.
         NoLeaderError, OverloadedError, OutcomeUnknownError: It did not end in time; running it again is safe.
 
     """
@@ -135,7 +139,10 @@ def end_batch(messages: list[WriterCommitMessage | None], options: SinkOptions, 
     link = link_of(options)
     conflicts = sum(part.conflict_count for part in parts)
     for mark in end_marks(parts, commands):
-        reply = link.send(mark, options.patience_s, commands.is_busy)
+        try:
+            reply = link.send(mark, options.patience_s, commands.is_busy)
+        except TransactionIdError as error:
+            raise behind_the_log(*first_by_txid([(part.part, part.kept) for part in parts]), error) from error
         conflicts += commands.conflict_count(reply, mark.row_count) if mark.payload else 0
     rows = sum(part.row_count for part in parts)
     name = parts[0].name

@@ -53,10 +53,11 @@ class PendingRecords:
     Args:
         payloads: Of the records, at least one; none for the end mark.
         keys: One for each.
-        txid: Their transaction id.
+        txid: Their transaction id; of several ones the last.
         ticket: Of who waits; the shell's own.
         source: Whose they are; None = a program's that has opened the log as its writer.
         marks: Records of a writer, type and fields, that stand right before them; with marks there may be no records.
+        txids: That of each; None = all have one.
 
     Attributes:
         size: Bytes that they take in an entry, at most.
@@ -64,7 +65,7 @@ class PendingRecords:
 
     """
 
-    __slots__ = ("keys", "last_position", "marks", "payloads", "size", "source", "ticket", "txid")
+    __slots__ = ("keys", "last_position", "marks", "payloads", "size", "source", "ticket", "txid", "txids")
 
     def __init__(
         self,
@@ -74,7 +75,9 @@ class PendingRecords:
         ticket: Any,
         source: RecordSource | None = None,
         marks: Sequence[WriterRecord] = (),
+        txids: Sequence[int] | None = None,
     ) -> None:
+        self.txids = txids
         self.payloads = payloads
         self.keys = keys
         self.txid = txid
@@ -133,8 +136,9 @@ class AppendQueue:
         make_ticket: Callable[[], Any],
         source: RecordSource | None = None,
         marks: Sequence[WriterRecord] = (),
+        txids: Sequence[int] | None = None,
     ) -> PendingRecords:
-        """Take records, all of one transaction id; on an error nothing is taken.
+        """Take records, all of one transaction id or each of its own; on an error nothing is taken.
 
         Args:
             payloads: Of the records.
@@ -143,6 +147,7 @@ class AppendQueue:
             make_ticket: Called once it is certain that they are taken.
             source: Whose they are.
             marks: Records of a writer that go with them; there may be marks alone.
+            txids: Transaction id of each, rising or equal, in place of `txid`.
 
         Raises:
             LogEndedError: The end mark was appended.
@@ -153,6 +158,8 @@ class AppendQueue:
         """
         if self.is_ended:
             raise LogEndedError(f"log {self._log}: it has its end mark: nothing can be appended any more")
+        if txids is not None:
+            txid = self._last_of(txids, len(payloads))
         txid = self.txid if txid is None else txid
         if not self.txid <= txid <= TXID_MAX:
             raise TransactionIdError(
@@ -163,7 +170,8 @@ class AppendQueue:
             raise PlainLogError(f"log {self._log}: {len(payloads)} records in one append: 1 to {_RECORDS_MAX} go")
         if len(keys) != len(payloads):
             raise PlainLogError(f"log {self._log}: {len(payloads)} records and {len(keys)} keys: one for each")
-        found = PendingRecords(tuple(payloads), tuple(keys), txid, None, source, marks)
+        own = None if txids is None else tuple(txids)
+        found = PendingRecords(tuple(payloads), tuple(keys), txid, None, source, marks, own)
         if found.size - RECORD_OVERHEAD > RECORD_BYTES_MAX:
             raise RecordTooLargeError(
                 f"log {self._log}: {found.size:,} bytes in one append, {RECORD_BYTES_MAX:,} go: make several of it, or "
@@ -173,6 +181,20 @@ class AppendQueue:
         self._take(found)
         self.txid = txid
         return found
+
+    def _last_of(self, txids: Sequence[int], record_count: int) -> int | None:
+        """Return the last one of transaction ids that may follow, one for each record; None = there are none."""
+        if len(txids) != record_count:
+            raise PlainLogError(f"log {self._log}: {record_count} records, {len(txids)} transaction ids: one for each")
+        last = self.txid
+        for number, txid in enumerate(txids):
+            if not last <= txid <= TXID_MAX:
+                raise TransactionIdError(
+                    f"log {self._log}: transaction id {txid} of record {number} of this append: it must be {last}, "
+                    f"which is that of the record before it, or above, and at most {TXID_MAX}"
+                )
+            last = txid
+        return last if txids else None
 
     def add_end(self, make_ticket: Callable[[], Any]) -> PendingRecords:
         """Take the end mark.
@@ -324,7 +346,7 @@ class AppendComposer:
                 if append.source is not None:
                     records += self._produced(append, first_revision + len(records), max(logged_ms, tip.logged_ms))
                 txid = append.txid
-                records += appended_records(first_revision + len(records), append.keys, txid, payloads)
+                records += appended_records(first_revision + len(records), append.keys, txid, payloads, append.txids)
             elif append.marks:
                 records.append(resumed_record(txid))
             else:

@@ -209,9 +209,18 @@ def _end_record(end: WrittenEnd) -> tuple[object, ...]:
 
 
 def appended_records(
-    first_position: int, keys: Sequence[bytes | None], txid: int, payloads: Sequence[bytes]
+    first_position: int,
+    keys: Sequence[bytes | None],
+    txid: int,
+    payloads: Sequence[bytes],
+    txids: Sequence[int] | None = None,
 ) -> list[tuple[object, ...]]:
-    """Return the records of an append, all of one transaction id."""
+    """Return the records of an append, all of one transaction id, or with `txids` each of its own."""
+    if txids is not None:
+        return [
+            (_APPENDED, None, (at, key, own, payload))
+            for at, (key, own, payload) in enumerate(zip(keys, txids, payloads, strict=True), first_position)
+        ]
     if len(payloads) == 1:  # As most are.
         return [(_APPENDED, None, (first_position, keys[0], txid, payloads[0]))]
     return [

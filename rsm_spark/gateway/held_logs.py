@@ -138,7 +138,12 @@ class HeldLog:
         )
 
     async def write_marked(
-        self, mark: WriterMark, payloads: Sequence[bytes], keys: Sequence[bytes | None], owner: str
+        self,
+        mark: WriterMark,
+        payloads: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        txids: Sequence[int] | None,
+        owner: str,
     ) -> MarkedReply:
         """Append rows of a writer's batch; see `PlainLogWriter.write_marked`, `PartitionedLogWriter.write_marked`.
 
@@ -146,7 +151,7 @@ class HeldLog:
             RsmError, LedgerError: See there.
 
         """
-        return await self.writer.write_marked(mark, payloads, keys=keys, owner=owner)
+        return await self.writer.write_marked(mark, payloads, keys=keys, txids=txids, owner=owner)
 
     @contextlib.contextmanager
     def waits(
@@ -255,7 +260,13 @@ class HeldLogs:
         return positions
 
     async def write_marked(
-        self, log: str, owner: str, mark: WriterMark, payloads: Sequence[bytes], keys: Sequence[bytes | None]
+        self,
+        log: str,
+        owner: str,
+        mark: WriterMark,
+        payloads: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        txids: Sequence[int] | None = None,
     ) -> MarkedReply:
         """Append rows of a writer's batch, once; see `PlainLogWriter.write_marked`.
 
@@ -269,7 +280,7 @@ class HeldLogs:
         lane = RecordSource(f"writer {mark.writer}", owner, 1)
         size = sum(map(len, payloads)) + _SIZE * (len(payloads) + 1)
         reply = await self._by_writer(
-            log, lane, size, mark.part, lambda held: held.write_marked(mark, payloads, keys, owner)
+            log, lane, size, mark.part, lambda held: held.write_marked(mark, payloads, keys, txids, owner)
         )
         self.appended += len(payloads) if reply.status is MarkedStatus.APPLIED else 0
         return reply

@@ -53,7 +53,7 @@ class PartitionsChanged(_message.Message):
     def __init__(self, partitions: _Optional[int] = ..., positions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WriteBatchRequest(_message.Message):
-    __slots__ = ("log", "writer", "kind", "checkpoint", "run", "batch", "part", "chunk", "row_count", "takes_over_from", "parts", "records", "is_passing")
+    __slots__ = ("log", "writer", "kind", "checkpoint", "run", "batch", "part", "chunk", "row_count", "takes_over_from", "parts", "records", "is_passing", "txids")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[WriteBatchRequest.Kind]
@@ -88,6 +88,7 @@ class WriteBatchRequest(_message.Message):
     PARTS_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     IS_PASSING_FIELD_NUMBER: _ClassVar[int]
+    TXIDS_FIELD_NUMBER: _ClassVar[int]
     log: str
     writer: str
     kind: WriteBatchRequest.Kind
@@ -101,7 +102,8 @@ class WriteBatchRequest(_message.Message):
     parts: _containers.RepeatedCompositeFieldContainer[WriteBatchRequest.Part]
     records: _containers.RepeatedCompositeFieldContainer[NewRecord]
     is_passing: bool
-    def __init__(self, log: _Optional[str] = ..., writer: _Optional[str] = ..., kind: _Optional[_Union[WriteBatchRequest.Kind, str]] = ..., checkpoint: _Optional[str] = ..., run: _Optional[str] = ..., batch: _Optional[int] = ..., part: _Optional[int] = ..., chunk: _Optional[int] = ..., row_count: _Optional[int] = ..., takes_over_from: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[WriteBatchRequest.Part, _Mapping[str, object]]]] = ..., records: _Optional[_Iterable[_Union[NewRecord, _Mapping[str, object]]]] = ..., is_passing: bool = ...) -> None: ...
+    txids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, log: _Optional[str] = ..., writer: _Optional[str] = ..., kind: _Optional[_Union[WriteBatchRequest.Kind, str]] = ..., checkpoint: _Optional[str] = ..., run: _Optional[str] = ..., batch: _Optional[int] = ..., part: _Optional[int] = ..., chunk: _Optional[int] = ..., row_count: _Optional[int] = ..., takes_over_from: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[WriteBatchRequest.Part, _Mapping[str, object]]]] = ..., records: _Optional[_Iterable[_Union[NewRecord, _Mapping[str, object]]]] = ..., is_passing: bool = ..., txids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WriteBatchAnswer(_message.Message):
     __slots__ = ("status", "reason")

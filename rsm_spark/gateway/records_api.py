@@ -39,7 +39,7 @@ async def _marked(call: GatewayCall) -> MarkedOutcome:
         row_count=body.row_count, is_passing=body.is_passing, takes_over_from=body.takes_over_from,
         parts=tuple(body.parts),
     )  # fmt: skip
-    reply = await call.state.held.write_marked(call.log, call.owner, mark, payloads, keys)
+    reply = await call.state.held.write_marked(call.log, call.owner, mark, payloads, keys, body.txids or None)
     match reply.status:
         case MarkedStatus.APPLIED:
             return MarkedOutcome("applied")

@@ -130,6 +130,7 @@ def _decode_batch(text: bytes) -> RpcRequest:
         "parts": [(one.part, one.chunks) for one in asked.parts],
         "records": _new_records(asked.records),
         "is_passing": asked.is_passing,
+        "txids": list(asked.txids),
     }
     return RpcRequest(asked.log, body=_shaped(values, MarkedBody))
 

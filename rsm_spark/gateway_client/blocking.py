@@ -86,13 +86,16 @@ class BlockingLogGatewayClient(BlockingGatewayBase):
         payloads: Sequence[bytes] = (),
         *,
         keys: Sequence[bytes | None] | None = None,
+        txids: Sequence[int] | None = None,
         timeout_s: float | None = None,
     ) -> MarkedReply:
         """Append rows of a writer's batch, once, however often they are sent; or end a batch that came in chunks.
 
         See `LogGatewayClient.write_marked`.
         """
-        return self.thread.run(self.asynchronous.write_marked(log, mark, payloads, keys=keys, timeout_s=timeout_s))
+        return self.thread.run(
+            self.asynchronous.write_marked(log, mark, payloads, keys=keys, txids=txids, timeout_s=timeout_s)
+        )
 
     def page(self, log: str, start: int | str = "begin", *, limit: int = 1_000, wait_s: float = 0.0) -> RecordsPage:
         """Return a page of records, and where the next one begins. See `LogGatewayClient.page`."""

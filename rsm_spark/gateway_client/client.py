@@ -166,6 +166,7 @@ class LogGatewayClient:
         payloads: Sequence[bytes] = (),
         *,
         keys: Sequence[bytes | None] | None = None,
+        txids: Sequence[int] | None = None,
         timeout_s: float | None = None,
     ) -> MarkedReply:
         """Append rows of a writer's batch, once, however often they are sent; or end a batch that came in chunks.
@@ -175,6 +176,8 @@ class LogGatewayClient:
             mark: Digest, payload and how rows may be repeated are not sent.
             payloads: Of the records, 10,000 and 4 MB in all; none but with CHUNK and WHOLE.
             keys: One for each; None = without keys.
+            txids: Transaction id of each, none below the one before; None = that of the record before. A partitioned
+                log takes none.
             timeout_s: How long it is sent again; None = as the client says.
 
         Returns:
@@ -182,6 +185,7 @@ class LogGatewayClient:
 
         Raises:
             OutcomeUnknownError, GatewayUnavailableError: It was not answered in time: sending it again is safe.
+            TransactionIdError: One is below that of the record before; nothing was appended.
             LogError: The gateway refuses it, and nothing was appended.
 
         """
@@ -199,6 +203,7 @@ class LogGatewayClient:
             list(mark.parts),
             [RecordBody(payload=payload, key=key) for payload, key in zip(payloads, given, strict=True)],
             mark.is_passing,
+            [] if txids is None else list(txids),
         )
         patience_s = self._timeout_s if timeout_s is None else timeout_s
         request = GatewayRequest("POST", (log, "batches"), body=body)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rsm_spark.core.plain_log import LogEndedError, PlainLogError, RecordTooLargeError
+from rsm_spark.core.plain_log import LogEndedError, PlainLogError, RecordTooLargeError, TransactionIdError
 from rsm_spark.core.producers import (
     ForeignProducerError,
     ForgottenSequenceError,
@@ -34,6 +34,7 @@ REFUSALS: tuple[tuple[type[LogError], int, str], ...] = (
     (NoSuchLogError, 404, "no-such-log"),
     (LogEndedError, 409, "log-ended"),
     (RecordTooLargeError, 413, "too-large"),
+    (TransactionIdError, 409, "txid-behind"),
     (ForgottenSequenceError, 409, "sequence-forgotten"),
     (UnknownProducerError, 409, "unknown-producer"),
     (ForeignProducerError, 403, "foreign-producer"),

@@ -76,6 +76,7 @@ class MarkedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         parts: Of an end: number of each part, and of its chunks.
         records: Of a chunk, or of all of a batch: appended together.
         is_passing: The writer must have begun, and is forgotten when its batch has ended.
+        txids: Transaction id of each record, none below the one before; none = that of the record before them.
 
     """
 
@@ -91,6 +92,7 @@ class MarkedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     parts: Annotated[list[tuple[int, int]], Meta(max_length=PARTS_MAX)] = []
     records: Annotated[list[RecordBody], Meta(max_length=BATCH_MAX)] = []
     is_passing: bool = False
+    txids: Annotated[list[Annotated[int, Meta(ge=0, le=2**63 - 1)]], Meta(max_length=BATCH_MAX)] = []
 
 
 class RawQuery(msgspec.Struct, frozen=True):

@@ -107,13 +107,14 @@ class BlockingPlainLogWriter(BlockingWriterBase):
         payloads: Sequence[bytes] = (),
         *,
         keys: Sequence[bytes | None] | None = None,
+        txids: Sequence[int] | None = None,
         owner: str = "",
     ) -> MarkedReply:
         """Append rows of a writer's batch, once, however often they are sent; or begin, end or forget a batch.
 
         See `PlainLogWriter.write_marked`.
         """
-        return self.thread.run(self.asynchronous.write_marked(mark, payloads, keys=keys, owner=owner))
+        return self.thread.run(self.asynchronous.write_marked(mark, payloads, keys=keys, txids=txids, owner=owner))
 
     def drain(self) -> None:
         """Wait until little enough waits to go on appending. See `PlainLogWriter.drain`."""
@@ -260,13 +261,14 @@ class BlockingPartitionedLogWriter(BlockingPartitionedWriterBase):
         payloads: Sequence[bytes] = (),
         *,
         keys: Sequence[bytes | None] | None = None,
+        txids: Sequence[int] | None = None,
         owner: str = "",
     ) -> MarkedReply:
         """Append rows of a writer's batch to the partitions of their keys, once, however often they are sent.
 
         See `PartitionedLogWriter.write_marked`.
         """
-        return self.thread.run(self.asynchronous.write_marked(mark, payloads, keys=keys, owner=owner))
+        return self.thread.run(self.asynchronous.write_marked(mark, payloads, keys=keys, txids=txids, owner=owner))
 
     def drain(self) -> None:
         """Wait until little enough waits to go on appending. See `PartitionedLogWriter.drain`."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from rsm_spark.core.append_queue import WriterRecord
-from rsm_spark.core.plain_log import PlainLogError
+from rsm_spark.core.plain_log import PlainLogError, TransactionIdError
 from rsm_spark.core.records import pack
 from rsm_spark.core.writer_marks import MarkedReply, MarkedStatus, MarkKind, WriterMark, digest_of
 from rsm_spark.core.writers import MarkVerdict, WriterTable
@@ -24,7 +24,19 @@ WRITERS_BYTES_MAX = 1024 * 1024
 OWNER_BYTES_MAX = WRITERS_BYTES_MAX // 4
 """The same of the writers of one owner."""
 
-AppendMarked = Callable[[Sequence[bytes], Sequence[bytes | None], Sequence[WriterRecord]], asyncio.Future[int]]
+
+class AppendBehindMark(Protocol):
+    """Appends records behind those of a batch's writer; see `PlainLogWriter.append_marked`."""
+
+    def __call__(
+        self,
+        payloads: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        records: Sequence[WriterRecord],
+        txids: Sequence[int] | None = None,
+    ) -> asyncio.Future[int]:
+        """Append; the future has the last position."""
+        ...
 
 
 class MarkedWriting:
@@ -37,19 +49,24 @@ class MarkedWriting:
 
     """
 
-    def __init__(self, log: str, driver: WriterDriver, append: AppendMarked) -> None:
+    def __init__(self, log: str, driver: WriterDriver, append: AppendBehindMark) -> None:
         self._log = log
         self._driver = driver
         self._append = append
         self._lanes = WriterLanes()
 
     async def write(
-        self, mark: WriterMark, payloads: Sequence[bytes], keys: Sequence[bytes | None], owner: str
+        self,
+        mark: WriterMark,
+        payloads: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        owner: str,
+        txids: Sequence[int] | None = None,
     ) -> MarkedReply:
         """Do what a mark says; see `PlainLogWriter.write_marked`."""
-        mark = msgspec.structs.replace(
-            checked_mark(self._log, mark, payloads, owner), digest=digest_of(pack((keys, payloads)))
-        )
+        # Rows without transaction ids of their own keep the digest that they have in logs of before.
+        rows = (keys, payloads) if txids is None else (keys, payloads, txids)
+        mark = msgspec.structs.replace(checked_mark(self._log, mark, payloads, owner), digest=digest_of(pack(rows)))
         name = mark.writer
         async with self._lane(name):
             table = self._table()
@@ -63,7 +80,12 @@ class MarkedWriting:
             if judged.standing is MarkVerdict.APPLY:
                 reason = "" if mark.kind is MarkKind.FORGET else no_room(table, name, owner, judged.records)
                 if not reason:
-                    await self._append(payloads, keys, judged.records)
+                    try:
+                        appended = self._append(payloads, keys, judged.records, txids)
+                    except TransactionIdError:
+                        await self._look()  # Who was deposed may know ids that are in no log.
+                        raise
+                    await appended
                     return MarkedReply(MarkedStatus.APPLIED)
             await self._look()
             is_gone = judged.standing is MarkVerdict.GONE

@@ -429,6 +429,7 @@ class PartitionedLogWriter:
         payloads: Sequence[bytes] = (),
         *,
         keys: Sequence[bytes | None] | None = None,
+        txids: Sequence[int] | None = None,
         owner: str = "",
     ) -> MarkedReply:
         """Append rows of a writer's batch to the partitions of their keys, once, however often they are sent.
@@ -440,6 +441,7 @@ class PartitionedLogWriter:
             mark: Which part of which batch it is; see `PlainLogWriter.write_marked`.
             payloads: Of the records, 4 MB in all; none but for CHUNK and WHOLE.
             keys: One for each; None = without keys: such rows of a chunk go to one partition together.
+            txids: None: rows of a batch in a partitioned log have none of their own.
             owner: Principal whose writer it is: the log knows it as `owner/writer`. "" = a program's.
 
         Returns:
@@ -448,10 +450,16 @@ class PartitionedLogWriter:
         Raises:
             LogEndedError, RecordTooLargeError: See there.
             NotLeaderError, OutcomeUnknownError: This writer is over: send it again, to the next one.
-            PlainLogError: There are too many; too much waits; or the log was opened without producers.
+            PlainLogError: There are too many; too much waits; or the log was opened without producers; or rows have
+                transaction ids.
             MetadataError: Ask again.
 
         """
+        if txids is not None:
+            raise PlainLogError(
+                f"log {self.log}: it is partitioned, and its partitions have transaction ids of their own: rows of a "
+                "batch are appended without them"
+            )
         given = (None,) * len(payloads) if keys is None else keys
         marking = asyncio.get_running_loop().create_task(self._marking.write(mark, payloads, given, owner))
         marking.add_done_callback(_look_at)

@@ -208,6 +208,7 @@ class PlainLogWriter:
         payloads: Sequence[bytes] = (),
         *,
         keys: Sequence[bytes | None] | None = None,
+        txids: Sequence[int] | None = None,
         owner: str = "",
     ) -> MarkedReply:
         """Append rows of a writer's batch, once, however often they are sent; or begin, end or forget a batch.
@@ -220,20 +221,21 @@ class PlainLogWriter:
                 payloads, and rows are never written twice.
             payloads: Of the records, 4 MB in all; none but for CHUNK and WHOLE.
             keys: One for each; None = without keys.
+            txids: Transaction id of each, rising or equal; None = that of the record before.
             owner: Principal whose writer it is: the log knows it as `owner/writer`. "" = a program's.
 
         Returns:
             APPLIED = it is in the log; DONE = it was before; REFUSED, GONE = with the reason, and nothing is appended.
 
         Raises:
-            LogEndedError, RecordTooLargeError: See there; nothing was appended.
+            LogEndedError, RecordTooLargeError, TransactionIdError: See there; nothing was appended.
             NotLeaderError: This writer is over, nothing was appended; OutcomeUnknownError: nobody knows.
             PlainLogError: There are too many; too much waits; or the log was opened without producers.
             MetadataError: Ask again.
 
         """
         given = (None,) * len(payloads) if keys is None else keys
-        marking = asyncio.get_running_loop().create_task(self._marked.write(mark, payloads, given, owner))
+        marking = asyncio.get_running_loop().create_task(self._marked.write(mark, payloads, given, owner, txids))
         marking.add_done_callback(_look_at)
         return await asyncio.shield(marking)  # Who goes away does not let the next one in before this is in the log.
 
@@ -253,7 +255,11 @@ class PlainLogWriter:
         return writers_of(self.log, self._driver)
 
     def append_marked(
-        self, payloads: Sequence[bytes], keys: Sequence[bytes | None], records: Sequence[WriterRecord]
+        self,
+        payloads: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        records: Sequence[WriterRecord],
+        txids: Sequence[int] | None = None,
     ) -> asyncio.Future[int]:
         """Append rows of a batch behind what is remembered of it; see `append_many`.
 
@@ -261,9 +267,10 @@ class PlainLogWriter:
             payloads: Of the rows; there may be none.
             keys: One for each.
             records: Of a writer, as it was judged: see `rsm_spark.core.writers`.
+            txids: Transaction id of each; None = that of the record before.
 
         """
-        return self._append(payloads, keys, None, None, records)
+        return self._append(payloads, keys, None, None, records, txids)
 
     async def _refused(self, error: ProducerError) -> list[int]:
         """Refuse what a producer has sent, if no writer can have taken meanwhile what came before it.
@@ -285,6 +292,7 @@ class PlainLogWriter:
         txid: int | None,
         source: RecordSource | None,
         marks: Sequence[WriterRecord] = (),
+        txids: Sequence[int] | None = None,
     ) -> asyncio.Future[int]:
         driver = self._driver
         queue = driver.queue
@@ -297,7 +305,7 @@ class PlainLogWriter:
                 "`await writer.drain()` between appends"
             )
         given = (None,) * len(payloads) if keys is None else keys
-        ticket: asyncio.Future[int] = queue.add(payloads, given, txid, self._make_ticket, source, marks).ticket
+        ticket: asyncio.Future[int] = queue.add(payloads, given, txid, self._make_ticket, source, marks, txids).ticket
         driver.wake()
         return ticket
 

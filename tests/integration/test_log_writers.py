@@ -22,7 +22,7 @@ from rsm_spark.core.producers import RecordSource
 from rsm_spark.core.writer_marks import MarkedReply, MarkedStatus, MarkKind, WriterMark
 from rsm_spark.errors import NotLeaderError, RsmError
 from rsm_spark.log.admin_requests import ForgetWriterRequest, HandOverWriterRequest, Order, WritersRequest
-from rsm_spark.logs import Logs, PartitionedLogWriter, PlainLogError
+from rsm_spark.logs import Logs, PartitionedLogWriter, PlainLogError, TransactionIdError
 from rsm_spark.runtime.settings import ReplicaSettings
 
 pytestmark = pytest.mark.asyncio
@@ -156,6 +156,35 @@ async def test_a_batch_of_a_partitioned_log_is_there_once_over_a_growth_and_anot
         await after.close()
         async with await logs.partitioned_reader(log, follow=False) as reader:
             assert sorted([(record.key, record.payload) async for record in reader]) == sorted(rows)
+
+
+async def test_rows_have_transaction_ids_of_their_own_which_never_fall(cluster: DevCluster, unique_name: str) -> None:
+    log, rows = unique_name, [b"a", b"b", b"c"]
+    async with await Logs.connect(cluster.metadata_uri) as logs:
+        await logs.create(log)
+        async with await logs.open_writer(log, producers=True) as writer:
+            await writer.append(b"first", txid=3)
+            sent = await writer.write_marked(_chunk(0, 0), rows, txids=[3, 7, 7])
+            assert sent.status is MarkedStatus.APPLIED
+            await writer.append(b"above", txid=20)
+            with pytest.raises(TransactionIdError, match="transaction id 19 of record 0 of this append: it must be 20"):
+                await writer.write_marked(_chunk(0, 1), [b"d"], txids=[19])
+        async with await logs.open_writer(log, producers=True) as after:
+            # What is there is known though the log has gone on, and is told from other transaction ids.
+            again = await after.write_marked(_chunk(0, 0, run="r2"), rows, txids=[3, 7, 7])
+            assert again.status is MarkedStatus.DONE
+            other = await after.write_marked(_chunk(0, 0, run="r2"), rows, txids=[3, 7, 8])
+            assert "with other rows" in other.reason
+            assert (await after.write_marked(_chunk(0, 1, run="r2"), [b"d"], txids=[20])).status is MarkedStatus.APPLIED
+            assert (await after.write_marked(_end((0, 2), run="r2"))).status is MarkedStatus.APPLIED
+            assert after.last_txid == 20
+        async with await logs.reader(log, follow=False, txid=7) as reader:
+            found = [(record.payload, record.txid) async for record in reader]
+        assert found == [(b"b", 7), (b"c", 7), (b"above", 20), (b"d", 20)]
+        await logs.create(f"{log}-parts", partitions=2)
+        async with await logs.open_partitioned_writer(f"{log}-parts", producers=True) as parts:
+            with pytest.raises(PlainLogError, match="rows of a batch are appended without them"):
+                await parts.write_marked(_chunk(0, 0), rows, txids=[3, 7, 7])
 
 
 async def _finished(logs: Logs, log: str, **more: Any) -> list[bytes]:

@@ -90,6 +90,38 @@ def test_what_is_wrong_is_said_and_nothing_is_appended(
     assert _log(spark, cluster, "never").count() == 0
 
 
+def test_rows_have_transaction_ids_and_none_goes_back(
+    spark: SparkSession, cluster: DevCluster, options: dict[str, str], gateways: list[LogGatewayProcess]
+) -> None:
+    log = "sink-log-txids"
+    with BlockingLogGatewayClient.connect([gateways[0].url]) as client:
+        client.create(log)
+    options = {**options, "log": log}
+
+    def rows(first: int, count: int) -> DataFrame:
+        return spark.range(first, first + count, 1, 2).selectExpr("encode(string(id), 'UTF-8') payload", "id txid")
+
+    def txids() -> list[int]:
+        source = {"log": log, "metadataUri": cluster.metadata_uri, "rows": "table"}
+        found = spark.read.format("ledger").options(**source).load()
+        assert found.where("string(payload) <> string(txid)").count() == 0
+        return [row.txid for row in found.orderBy("_revision").select("txid").collect()]
+
+    for _ in range(2):
+        _write(rows(0, 1_000), options, writer="w", batch="0")  # Two partitions, one entry.
+        _write(rows(1_000, 25_000).coalesce(1), options, writer="w", batch="1")
+    assert txids() == list(range(26_000))
+    said = _error(rows(500, 10), options, writer="w", batch="2")
+    assert "row 0 of partition 0, column txid: 500 is below what the log has already" in said
+    assert "it must be 25999" in said
+    said = _error(rows(20_000, 25_000).coalesce(1), options, writer="w", batch="2")
+    assert "row 0 of partition 0, column txid: 20000 is below what the log has already" in said
+    falls = rows(30_000, 10).coalesce(1).sort("txid", ascending=False)
+    assert "row 1 of partition 0, column txid: 30008 is below 30009" in _error(falls, options, writer="w", batch="2")
+    assert "coalesce(1)" in _error(rows(30_000, 40_000), options, writer="spread")
+    assert txids()[:26_000] == list(range(26_000))
+
+
 def test_a_batch_without_a_writer_is_appended_and_leaves_nothing_behind(
     spark: SparkSession, cluster: DevCluster, options: dict[str, str]
 ) -> None:

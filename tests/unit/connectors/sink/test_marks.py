@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pickle
 
-from pyspark.sql.types import StringType, StructField, StructType
+import pytest
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
+from connectors.errors import OptionError
+from connectors.sink.log_rows import LogCommands, rows_of
 from connectors.sink.map_rows import MapCommands
 from connectors.sink.marks import BatchName, PartMessage, begin_mark, end_marks, forget_mark
 from connectors.sink.options import RowKind, SinkOptions
@@ -47,6 +50,25 @@ def test_what_does_not_fit_one_command_is_sent_in_parts() -> None:
     assert [mark.kind for mark in end_marks(too_large, COMMANDS)] == [MarkKind.CHUNK, MarkKind.CHUNK, MarkKind.END]
     too_many = [PartMessage(NAME, 0, COMMANDS.limits.whole_rows, 1, 0, _kept(0, b"a").kept, 0), _kept(1, b"b")]
     assert [mark.kind for mark in end_marks(too_many, COMMANDS)] == [MarkKind.CHUNK, MarkKind.CHUNK, MarkKind.END]
+
+
+def test_rows_with_an_order_are_one_command_or_of_one_part() -> None:
+    schema = StructType([StructField("payload", BinaryType()), StructField("txid", LongType())])
+    commands = LogCommands(SinkOptions("log", RowKind.LOG, "w"), schema)
+
+    def kept(part: int, *txids: int, size: int = 10) -> PartMessage:
+        return PartMessage(
+            NAME, part, len(txids), size, 0, (commands.command([(None, b"x", one) for one in txids]),), 0
+        )
+
+    (mark,) = end_marks([kept(0, 7, 9), kept(1, 8)], commands)
+    assert (mark.kind, [row[2] for row in rows_of(mark.payload)]) == (MarkKind.WHOLE, [7, 8, 9])
+    sent = PartMessage(NAME, 0, 20_000, 900, 4, (), 0)
+    (end,) = end_marks([sent, PartMessage(NAME, 1, 0, 0, 0, (), 0)], commands)
+    assert (end.kind, end.parts) == (MarkKind.END, ((0, 4),))
+    for messages in ([sent, kept(1, 8)], [kept(0, 1, size=commands.limits.whole_bytes), kept(1, 8)]):
+        with pytest.raises(OptionError, match="coalesce"):
+            list(end_marks(messages, commands))
 
 
 def test_messages_travel_as_spark_sends_them() -> None:

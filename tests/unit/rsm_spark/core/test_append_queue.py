@@ -93,6 +93,33 @@ def test_as_many_keys_as_payloads_are_taken() -> None:
     assert (len(queue), queue.size) == (0, 0)
 
 
+def test_each_record_may_have_a_transaction_id_of_its_own() -> None:
+    queue, composer = _queue(WrittenEnd(5)), _composer()
+    queue.add((b"a", b"b", b"c"), (None,) * 3, None, object, txids=[5, 9, 9])
+    _add(queue, b"d")
+    queue.add((b"e",), (b"k",), None, object, txids=(12,))
+    assert queue.txid == 12
+    batch = composer.compose((), queue.take(), confirmed_revision=0, logged_ms=7)
+    assert [record.txid for record in decode_entry(batch.payload)[0]] == [5, 9, 9, 9, 12]
+    assert composer.end == written_end(batch.payload) == WrittenEnd(12)
+
+
+@pytest.mark.parametrize(
+    ("txids", "error", "said"),
+    [
+        ([4, 9], TransactionIdError, "transaction id 4 of record 0 of this append: it must be 5"),
+        ([7, 6], TransactionIdError, "transaction id 6 of record 1 of this append: it must be 7"),
+        ([7, TXID_MAX + 1], TransactionIdError, f"at most {TXID_MAX}"),
+        ([7], PlainLogError, "2 records, 1 transaction ids"),
+    ],
+)
+def test_transaction_ids_that_fall_change_nothing(txids: list[int], error: type[PlainLogError], said: str) -> None:
+    queue = _queue(WrittenEnd(5))
+    with pytest.raises(error, match=said):
+        queue.add((b"a", b"b"), (None, None), None, object, txids=txids)
+    assert (len(queue), queue.size, queue.txid, queue.last) == (0, 0, 5, None)
+
+
 def test_the_largest_append_fits_an_entry_with_all_that_begins_a_ledger() -> None:
     queue, composer = _queue(), _composer()
     _add(queue, bytes(RECORD_BYTES_MAX))
