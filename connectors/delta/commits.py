@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from connectors.error_text import spoken_error, store_complaint
 from connectors.errors import DeltaSinkError, SinkConflictError
 
 _LOGGER = logging.getLogger(__name__)
@@ -53,10 +54,11 @@ def persisted(
             _LOGGER.info("another writer committed first, deciding again", extra={"place": place})
         except (DeltaError, OSError) as error:
             failures += 1
+            said = spoken_error(error)
             if failures >= _FAILURES_MAX:
-                raise DeltaSinkError(
-                    f"{place}: {what} could not be committed, {failures} attempts failed; the last one with: {error}"
-                ) from error
-            _LOGGER.warning("committing to %s failed, trying again: %s", place, error, extra={"place": place})
+                told = f"{place}: {what} could not be committed, {failures} attempts failed; the last one with: {said}"
+                # What a store's library says may repeat credentials: no trace may show it.
+                raise DeltaSinkError(told) from (None if store_complaint(error) else error)
+            _LOGGER.warning("committing to %s failed, trying again: %s", place, said, extra={"place": place})
         sleep(delay_s)
         delay_s = min(2 * delay_s, 2.0)

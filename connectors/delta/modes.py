@@ -17,6 +17,7 @@ from connectors.delta.columns import (
     FollowedTable,
 )
 from connectors.delta.fold import LoggedChanges, RecordRange, differing, last_rows
+from connectors.delta.key_range import key_range
 from connectors.delta.packing import PackedRows, arrow_columns, key_columns, packed_rows, terms_of
 from connectors.delta.place import APPEND_MODE, MERGE_MODE, LoadedTable
 from rsm_spark.core.digest import StateDigest, row_term, table_prefix
@@ -151,8 +152,9 @@ class MergeMode:
         schema = pa.schema([field.with_nullable(nullable=True) for field in self.schema(stored)])
         keys = None if len(stored.key) == 1 else set(rows.keys)
         wanted = pc.unique(key_columns(stored, rows)[0]) if stored.key else None
+        near_keys = None if wanted is None else key_range(stored.key[0].name, wanted)
         found: dict[bytes, bytes] = {}
-        for part in _parts(handle, schema, len(rows.keys)):
+        for part in _parts(handle, schema, len(rows.keys), near_keys):
             near = part if wanted is None else part.filter(pc.is_in(part.column(0), value_set=wanted))
             packed = packed_rows(stored, near)
             pairs = zip(packed.keys, packed.rows, strict=True)
@@ -178,6 +180,8 @@ class MergeMode:
                 source_alias="s",
                 target_alias="t",
                 merge_schema=widens,
+                # The rows are in memory: their least and greatest keys tell which files need not be read.
+                streamed_exec=False,
                 commit_properties=properties,
             )
             .when_matched_delete(f"s.{DELETED_COLUMN}")
@@ -201,14 +205,14 @@ class MergeMode:
         return terms_of(rows, followed)
 
 
-def _parts(handle: DeltaTable, schema: pa.Schema, key_count: int) -> Iterator[pa.Table]:
-    """Stream the table, whatever its size; a part is several times the keys that are looked for.
+def _parts(handle: DeltaTable, schema: pa.Schema, key_count: int, predicate: str | None) -> Iterator[pa.Table]:
+    """Stream what of the table fits a predicate, whatever its size; a part is several times the keys looked for.
 
     A filter by a set of keys hashes them all again: by the batch it would cost more than reading.
     """
     held: list[pa.RecordBatch] = []
     count = 0
-    for batch in pa.RecordBatchReader.from_stream(handle.scan(columns=schema.names)):
+    for batch in pa.RecordBatchReader.from_stream(handle.scan(columns=schema.names, predicate=predicate)):
         held.append(batch)
         count += batch.num_rows
         if count >= _PART_FACTOR * key_count:

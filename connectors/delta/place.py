@@ -29,6 +29,7 @@ from connectors.delta.position import (
 from connectors.errors import DeltaSinkError, ForeignTableError
 from ledger.decoding import json_decoder
 from rsm_spark.core.machine import TableDescription
+from rsm_spark.object_stores.storage_options import remember_secrets
 from rsm_spark.snapshots.commit_words import USER_METADATA, commit_words, table_words
 
 MERGE_MODE = "merge"
@@ -92,6 +93,7 @@ class LoggedPlace:
         self.name = name
         self.app_id = app_id(log, log_id, name)
         self._storage_options = dict(storage_options) if storage_options else None
+        remember_secrets(storage_options)
 
     def find(self) -> tuple[DeltaTable, int] | None:
         """Return the table as it is now, and the revision of its transaction; None if there is no table.

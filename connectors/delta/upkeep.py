@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
+from connectors.error_text import spoken_error
 from rsm_spark.snapshots.delta_sync import sync_commit
 
 _LOGGER = logging.getLogger(__name__)
@@ -73,7 +74,8 @@ class TableUpkeep:
         try:
             done = self._look_after(table)
         except (DeltaError, OSError) as error:
-            _LOGGER.warning("upkeep of %s is put off: %s", table.place, error, extra={"place": table.place})
+            said = spoken_error(error)
+            _LOGGER.warning("upkeep of %s is put off: %s", table.place, said, extra={"place": table.place})
             return None
         self._seen[table.place] = table.commit_count
         return done

@@ -9,7 +9,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from connectors.delta.place import find_follower
-from connectors.errors import FollowerLagError, ForeignTableError
+from connectors.error_text import store_complaint
+from connectors.errors import DeltaSinkError, FollowerLagError, ForeignTableError
+from rsm_spark.object_stores.storage_options import remember_secrets
 
 _RELOAD_S = 2.0
 _POLL_S_MIN = 0.02
@@ -40,6 +42,7 @@ def wait_for(
     Raises:
         FollowerLagError: It does not hold that revision in time; the error names what it holds.
         ForeignTableError: The table at this place follows no log.
+        DeltaSinkError: The store of the table refuses to show it.
 
     """
     deadline = clock() + timeout_s
@@ -69,6 +72,7 @@ class _Watch:
     def __init__(self, place: str, storage_options: Mapping[str, str] | None, clock: Callable[[], float]) -> None:
         self._place = place
         self._storage_options = dict(storage_options) if storage_options else None
+        remember_secrets(storage_options)
         self._clock = clock
         self._handle: DeltaTable | None = None
         self._app_id = ""
@@ -88,6 +92,11 @@ class _Watch:
         except TableNotFoundError:
             self._handle = None
             return None
+        except (DeltaError, OSError) as error:
+            complaint = store_complaint(error)
+            if complaint is None:
+                raise
+            raise DeltaSinkError(f"{self._place}: the table cannot be read: {complaint}") from None
         self._app_id = find_follower(self._handle, self._place)
         self._loaded_s = self._clock()
         found = self._handle.transaction_version(self._app_id)

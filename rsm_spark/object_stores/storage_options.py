@@ -35,7 +35,7 @@ _NO_SECRETS = ("access_key_id", "_file", "_path", "_uri", "_url", "endpoint")
 _STORES = ("AWS_", "AZURE_", "GOOGLE_")
 _SECRET_LETTERS_MIN = 4
 _read_secrets: set[str] = set()
-# Of every file that this process has read: whoever words an error need not know of the options.
+# Of every file that this process has read, and of its tables: whoever words an error need not know of the options.
 
 STORAGE_FILE_VARIABLE = "RSM_STORAGE_OPTIONS_FILE"
 """Variable that names the file of options."""
@@ -75,8 +75,13 @@ def read_storage_options(path: Path | None) -> dict[str, str]:
         raise UsageError(f'{what}: it must be a JSON object of texts, {{"key": "value"}}')
     if any(is_secret(key) for key in found):
         refuse_loose(path, "--storage-options-file")
-    _read_secrets.update(secrets_of(found, {}))
+    remember_secrets(found)
     return found
+
+
+def remember_secrets(options: Mapping[str, str] | None) -> None:
+    """Have the words of every error in this process be without the secrets among some options."""
+    _read_secrets.update(secrets_of(options, {}))
 
 
 def checked_uri(place: str) -> str:
