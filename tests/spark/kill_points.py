@@ -9,6 +9,7 @@ function is wrapped. The first process to come to the point leaves a mark and ki
 * executor: the JVM that the task's Python worker belongs to, and the worker
 * worker: the Python worker alone
 * server: what the query writes to, the leader of a service or the gateway of a log; another one takes over
+* bookie: one of three, which all ledgers are on; it stays away as long as the query runs
 
 Standard library only: this is imported before anything else in every process.
 """
@@ -32,10 +33,11 @@ MAIN_VARIABLE = "RSM_KILL_MAIN"
 POINT_VARIABLE = "RSM_KILL_POINT"
 ROLE_VARIABLE = "RSM_KILL_ROLE"
 SERVER_VARIABLE = "RSM_KILL_SERVER"
+BOOKIE_VARIABLE = "RSM_KILL_BOOKIE"
 
 FOLLOWER, DELTA, PARQUET = "follower", "delta", "parquet"
 MAP, TASKS, COMMANDS, TABLE, LOG, PARTITIONS = "map", "tasks", "commands", "table", "log", "partitions"
-DRIVER, EXECUTOR, WORKER, SERVER = "driver", "executor", "worker", "server"
+DRIVER, EXECUTOR, WORKER, SERVER, BOOKIE = "driver", "executor", "worker", "server", "bookie"
 
 
 class Point(NamedTuple):
@@ -176,6 +178,13 @@ def _sink_points(kind: str) -> Iterator[Point]:
         ("the leader dies behind a chunk", start, "after", 4, SERVER, ""),
         ("the leader dies before the end is sent", f"{link}.send", "before", 1, SERVER, ""),
         ("the leader dies behind the end", f"{link}.send", "after", 1, SERVER, ""),
+        # A bookie
+        ("a bookie dies before the first part is begun", _PART, "before", 1, BOOKIE, ""),
+        ("a bookie dies before the first chunk is sent", start, "before", 1, BOOKIE, ""),
+        ("a bookie dies behind the first chunk", start, "after", 1, BOOKIE, ""),
+        ("a bookie dies behind a chunk", start, "after", 4, BOOKIE, ""),
+        ("a bookie dies before the end is sent", f"{link}.send", "before", 1, BOOKIE, ""),
+        ("a bookie dies behind the end", f"{link}.send", "after", 1, BOOKIE, ""),
         # On the way back
         ("the batch is written again", _PART, "before", 1, DRIVER, ended),
         ("the batch is sent again", f"{link}.send", "after", 1, DRIVER, ended),
@@ -275,8 +284,8 @@ def _is_nth(point: Point, folder: Path) -> bool:
 
 def kill(point: Point, folder: Path) -> None:
     """Kill the victim, this process with it, unless a process was here before."""
-    if point.victim == SERVER:
-        server = int(os.environ[SERVER_VARIABLE])
+    if point.victim in {SERVER, BOOKIE}:
+        server = int(os.environ[SERVER_VARIABLE if point.victim == SERVER else BOOKIE_VARIABLE])
         if leave_mark(point, folder, [server]):
             os.kill(server, signal.SIGKILL)
         return

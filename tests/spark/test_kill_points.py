@@ -1,4 +1,4 @@
-"""A driver or an executor is killed with SIGKILL; the query is started again: every row once, the table = the state."""
+"""A process of a query, or one it writes to, is killed with SIGKILL: every row once, the table = the state."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from ledger.dev import DevCluster
 from tests.spark import copy_log
 from tests.spark.kill_points import (
+    BOOKIE,
+    BOOKIE_VARIABLE,
     BY_NAME,
     DELTA,
     DRIVER,
+    EXECUTOR,
     FOLDER_VARIABLE,
     FOLLOWER,
     PARQUET,
@@ -54,6 +58,7 @@ _QUICK = {
     "tasks: the leader has ended the batch",
     "commands: a task has sent its third chunk",
     "partitions: the leader dies behind a chunk",
+    "table: a bookie dies behind a chunk",
 }
 _TIMEOUT_S = 400
 _STARTS_MAX = 6
@@ -71,6 +76,7 @@ class Query:
         self._limit = 100 if point.victim == DRIVER else 50_000
         self.table = folder / "table"
         self.target = Target(dict, 0)
+        self.bookie_pid = 0
 
     def _arguments(self) -> list[str]:
         log = self._log
@@ -110,7 +116,7 @@ class Query:
         (preload / "sitecustomize.py").write_text("from tests.spark import kill_points\n\nkill_points.install()\n")
         path = os.pathsep.join([str(preload), str(_ROOT), os.environ.get("PYTHONPATH", "")])
         variables = {"PYTHONPATH": path, FOLDER_VARIABLE: str(self._folder), POINT_VARIABLE: point.name}
-        variables[SERVER_VARIABLE] = str(self.target.server_pid)
+        variables |= {SERVER_VARIABLE: str(self.target.server_pid), BOOKIE_VARIABLE: str(self.bookie_pid)}
         on_executors = {**variables, ROLE_VARIABLE: "executor"}
         conf = {
             "spark.ui.enabled": "false",
@@ -118,7 +124,7 @@ class Query:
             "spark.executor.extraJavaOptions": _JVM,
             **{f"spark.executorEnv.{name}": value for name, value in on_executors.items()},
         }
-        master = "local[2]" if point.victim in {DRIVER, SERVER} else "local-cluster[1,1,1024]"
+        master = "local[2]" if point.victim in {DRIVER, SERVER, BOOKIE} else "local-cluster[1,1,1024]"
         settings = ["--master", master, *(part for pair in conf.items() for part in ("--conf", "=".join(pair)))]
         with (self._folder / "stderr").open("wb") as errors:
             return subprocess.Popen(
@@ -241,11 +247,11 @@ def check_copy(job: str, place: Path, log: Any) -> None:
     assert [row[1:] for row in ends] == [(ledger, e, hashlib.sha256(p).digest()) for ledger, e, p in log.entries]
 
 
-def check_sink(query: Query, point: Point, log: Any, folder: Path) -> None:
+def check_sink(query: Query, point: Point, log: Any, folder: Path, cluster: DevCluster) -> None:
     """Kill the query, let it end, and compare: each record has its row, and each row was written once."""
     name, servers = f"copied-{folder.name}", 2 if point.victim == SERVER else 1
     with TARGETS[point.job](log.metadata_uri, name, folder, servers) as target:
-        query.target = target
+        query.target, query.bookie_pid = target, cluster.pids()["bookie-1"]
         if point.behind:
             query.killed_at(BY_NAME[point.behind])
         query.killed_at(point)
@@ -265,7 +271,7 @@ COPIED = ("revision", "ledger_id", "entry_id", "entry_hash")
     [pytest.param(p, marks=[] if p.name in _QUICK else pytest.mark.slow, id=p.name.replace(" ", "_")) for p in POINTS],
 )
 def test_a_query_that_was_killed_ends_with_every_record_once(
-    point: Point, spark: SparkSession, log: Any, tmp_path: Path
+    point: Point, spark: SparkSession, log: Any, tmp_path: Path, whole_cluster: DevCluster
 ) -> None:
     if point.victim == DRIVER:
         log.fill(30)
@@ -276,7 +282,7 @@ def test_a_query_that_was_killed_ends_with_every_record_once(
         log.fill(45, records_per_entry=1000, keys=500)
     query = Query(point, log, tmp_path)
     if point.job in SINKS:
-        check_sink(query, point, log, tmp_path)
+        check_sink(query, point, log, tmp_path, whole_cluster)
         return
     if point.behind:
         query.killed_at(BY_NAME[point.behind])
@@ -324,6 +330,8 @@ def test_there_are_thirty_points_of_each_kind_and_those_on_the_way_back_lie_behi
     jobs = Counter(point.job for point in POINTS)
     assert jobs[FOLLOWER] + jobs[DELTA] + jobs[PARQUET] >= 30
     assert all(jobs[kind] >= 30 for kind in SINKS)
+    victims = Counter((point.job, point.victim) for point in POINTS)
+    assert all(victims[kind, victim] >= 5 for kind in SINKS for victim in (EXECUTOR, SERVER, BOOKIE))
     for point in POINTS:
         assert not point.behind or BY_NAME[point.behind].job == point.job
         assert point.job in {FOLLOWER, DELTA, PARQUET, *SINKS}
