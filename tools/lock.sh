@@ -14,6 +14,6 @@ solve() {
 }
 
 solve pyproject.toml --all-extras --group dev --group docs --output-file requirements.lock "$@"
-solve pyproject.toml --extra server --extra broker --extra gateway --extra sql --extra s3 \
+solve pyproject.toml --extra server --extra broker --extra gateway --extra sql --extra s3 --extra otel \
   --constraint requirements.lock --no-annotate --output-file containers/servers.lock
 solve - --constraint requirements.lock --no-annotate --output-file containers/build.lock <<<hatchling

@@ -28,6 +28,8 @@ from ledger.storage.disk import RealDisk
 from ledger.storage.landmarks import Landmarks
 from ledger.storage.limbo import load_limbo
 from ledger.storage.unreadable import is_unreadable
+from ledger.telemetry.settings import TelemetrySettings
+from ledger.telemetry.start import start_telemetry
 from ledger.tls import TlsSettings
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ class BookieOptions(ProcessOptions, frozen=True, kw_only=True):
         Option("File to which refusals, and reads of changed rights, are appended, one JSON object a line.", unit=PATH),
     ] = None
     logs: LoggingOptions = LoggingOptions(log_level="info")
+    telemetry: TelemetrySettings = TelemetrySettings()
 
     def settings(self) -> BookieSettings:
         """Return what the bookie runs with."""
@@ -91,6 +94,7 @@ def run(given: BookieOptions) -> None:
     Example: rsm bookie run --metadata-uri zk+hierarchical://127.0.0.1:2181/ledgers --port 3181 --data-dir /srv/bk
     """
     given.logs.apply()
+    start_telemetry(given.telemetry, "rsm-bookie", given.bookie.bookie_id)
     if given.audit_file is not None:
         open_audit_file(given.audit_file)
     _serve(given.settings(), is_json=given.json)

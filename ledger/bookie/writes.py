@@ -18,6 +18,7 @@ from ledger.bookie.intake import ENTRY_BYTES_MAX
 from ledger.bookie.long_poll import LongPolls
 from ledger.bookie.responder import Responder, send_answer
 from ledger.bookie.same_entry import is_same_entry
+from ledger.bookie.traced_adds import answer_traced, begin_store
 from ledger.storage.bookie_ledger import BookieLedger, missing_ledger_status
 from ledger.storage.entry_store import EntryStore
 from ledger.storage.journal import JournalItem
@@ -81,6 +82,8 @@ class Writes:
         status = self._refuse_add(request)
         if status is not None:
             self.refused_count += 1
+            if request.trace and (span := begin_store(request)) is not None:
+                span.end(status.name)
             connection.answer(p.AddResponse(request.txn_id, status, request.ledger_id, request.entry_id))
             return True
         ledger = self._store.ledgers.get(request.ledger_id)
@@ -133,7 +136,10 @@ class Writes:
         chunks = [bytes(request.body), *records]
         response = p.AddResponse(request.txn_id, Status.EOK, request.ledger_id, request.entry_id)
         answer = connection.protocol.encode_response(response)
-        store.journal.append(generation, JournalItem(list(chunks), toc, len(chunks), send_answer, connection, answer))
+        on_durable = send_answer
+        if request.trace and (span := begin_store(request)) is not None:
+            on_durable = partial(answer_traced, span)
+        store.journal.append(generation, JournalItem(list(chunks), toc, len(chunks), on_durable, connection, answer))
         last_add_confirmed = int.from_bytes(request.body[16:24], "big", signed=True)
         if ledger.take_add(request.entry_id, last_add_confirmed):
             self._polls.wake(ledger)

@@ -12,6 +12,8 @@ from ledger.client.in_flight import Asker
 from ledger.client.pool import ConnectionPool
 from ledger.core.quorum import QuorumConfig, write_set
 from ledger.core.writer_effects import ResendEntries, SendEntries
+from ledger.telemetry.trace_context import TRACEPARENT, TraceContext
+from ledger.wire.add_batch import request_context
 from ledger.wire.protocol import BatchEncoder
 
 _KEPT_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -55,11 +57,20 @@ class AddSender:
         # Payload bytes of those below _first.
         self._gone_bytes = 0
 
-    def send(self, effect: SendEntries, payloads: Sequence[bytes]) -> None:
-        """Seal payloads under consecutive ids and send them to the positions that are live."""
+    def send(self, effect: SendEntries, payloads: Sequence[bytes], trace: TraceContext | None = None) -> None:
+        """Seal payloads under consecutive ids and send them to the positions that are live.
+
+        Args:
+            effect: Names the ids.
+            payloads: One each.
+            trace: Span that they belong to; bookies that trace add theirs.
+
+        """
         first = effect.first_entry_id
         first_txn = self._pool.take_txns(len(payloads))
-        heads, answers = self._encoder.heads(first_txn, first, effect.last_add_confirmed, effect.lengths, payloads)
+        context = b"" if trace is None else request_context(TRACEPARENT, trace.traceparent)
+        last_add_confirmed, lengths = effect.last_add_confirmed, effect.lengths
+        heads, answers = self._encoder.heads(first_txn, first, last_add_confirmed, lengths, payloads, context)
         entry_ids = range(first, first + len(payloads))
         if first == self._first + len(self._sent):
             self._sent.extend(zip(heads, payloads, strict=True))

@@ -20,6 +20,7 @@ from ledger.core.entry import Entry
 from ledger.core.metadata import DigestType, LedgerMetadata
 from ledger.errors import LedgerError
 from ledger.loop_thread import settled
+from ledger.telemetry.tracing import Span
 
 __all__ = ["BlockingAdvWriteHandle", "BlockingLedgerClient", "BlockingReadHandle", "BlockingWriteHandle"]
 
@@ -56,6 +57,13 @@ class BlockingWriteHandle(BlockingWriteBase):
     def in_flight_bytes(self) -> int:
         """Payload bytes appended and not confirmed."""
         return self.asynchronous.in_flight_bytes
+
+    def append_traced(self, payload: bytes, span: Span) -> Future[int]:
+        """Do the same, and tell in a span what becomes of it: the entry, and which bookie has stored it when.
+
+        See `WriteHandle.append_traced`.
+        """
+        return settled(self.thread.ask(lambda: self.asynchronous.append_traced(payload, span)))
 
     def write_lac(self) -> None:
         """Tell the bookies the LAC (explicit LAC), so that readers see the last entry; only if it has moved.

@@ -15,6 +15,7 @@ from typing import Any
 from ledger.client.connection import BookieConnection, Resolve, Shared
 from ledger.client.in_flight import Asker, Operation
 from ledger.client.settings import ClientSettings
+from ledger.telemetry.tracing import tracer
 from ledger.tls import ClientContexts
 from ledger.wire.add_batch import AddEncoder
 from ledger.wire.digests import Digest
@@ -59,6 +60,8 @@ class ConnectionPool:
         tls = None if self.settings.tls is None else ClientContexts(self.settings.tls)
         self._shared = Shared(resolve, rng, self.settings, tls)
         self._protocol = PROTOCOLS[self.settings.protocol]
+        # Protocol v2 has no place for the context of a trace.
+        self._traces_adds = tracer() is not None
         # (bookie, protocol) -> connection
         self._connections: dict[tuple[str, str], BookieConnection] = {}
         self._sweeps: list[Callable[[float], None]] = []
@@ -72,18 +75,19 @@ class ConnectionPool:
         return self._protocol is PROTOCOLS["v2"]
 
     def get(self, bookie_id: str, write_flags: int = 0) -> BookieConnection:
-        """Return the connection that adds and plain reads take to a bookie; it opens with the first request.
+        """Return the connection that adds take to a bookie; it opens with the first request.
 
         Args:
             bookie_id: The bookie.
             write_flags: Of the adds; protocol v2 has none, so adds with flags take the connection of v3.
 
         """
-        return self._connection(bookie_id, PROTOCOLS["v3"] if write_flags else self._protocol)
+        is_v3 = write_flags or self._traces_adds
+        return self._connection(bookie_id, PROTOCOLS["v3"] if is_v3 else self._protocol)
 
     def add_encoder(self, ledger_id: int, master_key: bytes, digest: Digest, write_flags: int = 0) -> BatchEncoder:
         """Return what encodes a ledger's adds for the connections that `get` returns."""
-        if write_flags:
+        if write_flags or self._traces_adds:
             return AddEncoder(ledger_id, master_key, digest, write_flags)
         return self._protocol.add_encoder(ledger_id, master_key, digest)
 
@@ -140,7 +144,7 @@ class ConnectionPool:
             data, key = encode(txn, ledger_id, entry_id)
             parts.append(data)
             requests.append((key, (asker, entry_id)))
-        self.get(bookie_id).send(b"".join(parts), requests)
+        self._connection(bookie_id, self._protocol).send(b"".join(parts), requests)
 
     def poll(self, bookie_id: str, request: Request, operation: Operation, timeout_s: float) -> None:
         """Send one request that the bookie may hold for `timeout_s`."""

@@ -26,6 +26,7 @@ from ledger.core.metadata import LedgerMetadata
 from ledger.core.writer import LedgerWriter
 from ledger.core.writer_effects import Effect
 from ledger.errors import FencedError, LedgerError, UsageError, WrongPasswordError
+from ledger.telemetry.tracing import Span
 from ledger.wire.codes import Status
 from ledger.wire.digests import Digest, master_key
 from ledger.wire.entry import check_payload
@@ -89,6 +90,9 @@ class WriteHandle:
         # The ids of the queued entries, in order, if the application gives them.
         self._queued_ids: dict[int, None] = {}
         self._pump_planned = False
+        # Of what was appended in this turn of the loop; and of entries that are on their way, by id.
+        self._span: Span | None = None
+        self._spans: dict[int, Span] = {}
         # (last entry of the call, its future), ascending.
         self._futures: deque[tuple[int, asyncio.Future[int]]] = deque()
         self._drains: list[asyncio.Future[None]] = []
@@ -134,6 +138,17 @@ class WriteHandle:
 
         """
         return self.append_many((payload,))
+
+    def append_traced(self, payload: bytes, span: Span) -> asyncio.Future[int]:
+        """Do the same, and tell in a span what becomes of it: the entry, and which bookie has stored it when.
+
+        Raises:
+            EntryTooLargeError, UsageError: See `append`.
+
+        """
+        added = self.append(payload)
+        self._span = span
+        return added
 
     def append_many(self, payloads: Sequence[bytes]) -> asyncio.Future[int]:
         """Append one entry per payload; the future gives the id of the last when all are confirmed.
@@ -264,6 +279,8 @@ class WriteHandle:
         """Count entries stored."""
         position = self._links.position(bookie_id)
         if position is not None:
+            if self._spans:
+                self._note_stored(bookie_id, tokens)
             self._carry_out(self._core.on_stored(position, tokens))
 
     def on_responses(self, bookie_id: str, responses: list[tuple[Any, Response]]) -> None:
@@ -381,12 +398,22 @@ class WriteHandle:
         for batch, future in queue:
             last += len(batch)
             self._futures.append((last, future))
+        span, self._span = self._span, None
         # The futures are there by now: an effect may fail them at once.
         for effect in self._core.append(sizes):
             if isinstance(effect, writer_effects.SendEntries):
-                self._sender.send(effect, payloads)
+                if span is not None:
+                    span.set(ledger=self.ledger_id, entry=last)
+                    self._spans[last] = span
+                self._sender.send(effect, payloads, None if span is None else span.context)
             else:
                 self._carry_out([effect])
+
+    def _note_stored(self, bookie_id: str, entry_ids: Sequence[int]) -> None:
+        """Tell in the spans of entries that a bookie has stored them."""
+        for entry_id in entry_ids:
+            if entry_id in self._spans:
+                self._spans[entry_id].event("stored", bookie=bookie_id)
 
     def _insert(self, last_entry_id: int, future: asyncio.Future[int]) -> None:
         """Put a future among the others, which are in the order of their entries; most belong to the end."""
@@ -413,6 +440,8 @@ class WriteHandle:
     def _confirm(self, last_entry_id: int) -> None:
         self._progress_at = self._loop.time()
         self._sender.trim(self._core.stored_length, self._core.keep_from, last_entry_id)
+        if self._spans:
+            self._spans = {entry_id: span for entry_id, span in self._spans.items() if entry_id > last_entry_id}
         futures = self._futures
         while futures and futures[0][0] <= last_entry_id:
             entry_id, future = futures.popleft()
@@ -427,6 +456,7 @@ class WriteHandle:
         self._queue.clear()
         self._queued_ids.clear()
         self._queued_bytes = 0
+        self._spans.clear()
         self._sender.clear()
         self._questions.settle()
         self._detach()

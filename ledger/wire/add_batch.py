@@ -13,6 +13,13 @@ from ledger.wire.varint import encode_varint
 _pack_length: Final = struct.Struct(">I").pack
 
 
+def request_context(key: str, value: str) -> bytes:
+    """Return a pair of `Request.requestContext`; each has less than 60 characters of ASCII."""
+    name, text = key.encode("ascii"), value.encode("ascii")
+    pair = b"\x0a%c%b\x12%c%b" % (len(name), name, len(text), text)
+    return b"\xc2\x0c%c%b" % (len(pair), pair)
+
+
 class AddEncoder:
     """Encodes the adds of one ledger. A request is `head + payload`; the head ends with the entry's own header."""
 
@@ -38,6 +45,7 @@ class AddEncoder:
         last_add_confirmed: int,
         lengths: Iterable[int],
         payloads: Sequence[bytes],
+        context: bytes = b"",
     ) -> tuple[list[bytes], list[bytes]]:
         """Seal payloads under consecutive ids and return their request heads and the frames that will say "stored".
 
@@ -47,6 +55,7 @@ class AddEncoder:
             last_add_confirmed: For every header.
             lengths: One per payload.
             payloads: What the application appends.
+            context: `request_context` of every request: protobuf's fields may come in any order.
 
         """
         heads: list[bytes] = []
@@ -61,7 +70,7 @@ class AddEncoder:
             entry = encode_varint(entry_id)
             if sizes != (len(payload), len(txn), len(entry)):  # what is between the numbers changes with their sizes
                 sizes = (len(payload), len(txn), len(entry))
-                before_txn, before_entry, before_header = self._request_parts(*sizes)
+                before_txn, before_entry, before_header = self._request_parts(*sizes, context)
                 answer_before_txn, answer_before_entry = self._answer_parts(*sizes[1:])
             heads.append(b"".join((before_txn, txn, before_entry, entry, before_header, entry_seal)))
             answers.append(b"".join((answer_before_txn, txn, answer_before_entry, entry)))
@@ -79,16 +88,18 @@ class AddEncoder:
             b"".join((answer_before_txn, txn, answer_before_entry, entry)),
         )
 
-    def _request_parts(self, payload_bytes: int, txn_bytes: int, entry_bytes: int) -> tuple[bytes, bytes, bytes]:
+    def _request_parts(
+        self, payload_bytes: int, txn_bytes: int, entry_bytes: int, context: bytes = b""
+    ) -> tuple[bytes, bytes, bytes]:
         """Return what of a request's frame is in front of the transaction, the entry id and the entry's header."""
         sealed_bytes = self._overhead + payload_bytes
         sealed_raw = encode_varint(sealed_bytes)
         request_bytes = self._fixed_bytes + entry_bytes + len(sealed_raw) + sealed_bytes
         request_raw = encode_varint(request_bytes)
-        frame_bytes = 9 + txn_bytes + len(request_raw) + request_bytes
+        frame_bytes = 9 + txn_bytes + len(context) + len(request_raw) + request_bytes
         return (
             b"%b\x0a%c\x08\x03\x10\x02\x18" % (_pack_length(frame_bytes), 5 + txn_bytes),
-            b"\xaa\x06" + request_raw + self._before_entry,
+            context + b"\xaa\x06" + request_raw + self._before_entry,
             self._after_entry + sealed_raw,
         )
 

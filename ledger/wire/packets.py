@@ -16,7 +16,12 @@ from ledger.wire.codes import FenceState, OperationType, Status
 
 
 class AddRequest(msgspec.Struct, frozen=True, gc=False):
-    """Store an entry. `body` is the sealed entry; its ids equal `ledger_id` and `entry_id` (checked)."""
+    """Store an entry. `body` is the sealed entry; its ids equal `ledger_id` and `entry_id` (checked).
+
+    Attributes:
+        trace: W3C's traceparent, as it came, from anybody; "" = none.
+
+    """
 
     txn_id: int
     ledger_id: int
@@ -26,6 +31,7 @@ class AddRequest(msgspec.Struct, frozen=True, gc=False):
     is_recovery: bool = False
     write_flags: int = 0
     priority: int = 0
+    trace: str = ""
 
 
 class ReadRequest(msgspec.Struct, frozen=True, gc=False):

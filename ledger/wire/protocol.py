@@ -50,8 +50,9 @@ class BatchEncoder(Protocol):
         last_add_confirmed: int,
         lengths: Iterable[int],
         payloads: Sequence[bytes],
+        context: bytes = b"",
     ) -> tuple[list[bytes], list[bytes]]:
-        """Return the heads, and the frames that will say "stored"."""
+        """Return the heads, and the frames that will say "stored"; `context` is `request_context` of all of them."""
         ...
 
     def again(self, txn_number: int, entry_id: int, head: bytes, payload: bytes) -> tuple[bytes, bytes]:

@@ -68,6 +68,7 @@ class V2AddEncoder:
         last_add_confirmed: int,
         lengths: Iterable[int],
         payloads: Sequence[bytes],
+        context: bytes = b"",  # noqa: ARG002 - the same
     ) -> tuple[list[bytes], list[bytes]]:
         """Seal payloads under consecutive ids and return their request heads and the frames that will say "stored".
 
@@ -77,6 +78,7 @@ class V2AddEncoder:
             last_add_confirmed: For every header.
             lengths: One per payload.
             payloads: What the application appends.
+            context: Not used.
 
         """
         heads: list[bytes] = []

@@ -4,6 +4,8 @@ Adds, their answers and entries read take the fast path (`ledger.wire.v3_fast`);
 path does not recognise, goes through protobuf. Encoders return whole frames, length included.
 """
 
+# Longer than 400 lines: how a packet is written and how it is read stand in one place.
+
 from __future__ import annotations
 
 import struct
@@ -37,6 +39,8 @@ from ledger.wire.v3_fast import (
 from ledger.wire.varint import encode_varint
 
 _IDS: Final = struct.Struct(">qq")
+_TRACE_KEY: Final = "traceparent"
+_PAIRS_MAX: Final = 8
 _OF_ANY_VERSION: Final = (OperationType.AUTH, OperationType.START_TLS)
 """Operations that come before a version matters; BookKeeper's bookies do not look at it either."""
 
@@ -139,7 +143,14 @@ def _add_request(message: Any) -> p.Request:
         body.HasField("flag") and body.flag == ADD_FLAG_RECOVERY,
         body.writeFlags,
         message.header.priority,
+        _trace_of(message),
     )
+
+
+def _trace_of(message: Any) -> str:
+    """Return the context of a trace that came along; BookKeeper's own clients may send other pairs."""
+    pairs = message.requestContext[:_PAIRS_MAX]
+    return next((pair.value for pair in pairs if pair.key == _TRACE_KEY and isinstance(pair.value, str)), "")
 
 
 def _write_lac_request(message: Any) -> p.Request:

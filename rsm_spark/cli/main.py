@@ -22,6 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 from ledger.errors import LedgerError
 from ledger.exit_codes import exit_code
 from ledger.logs import configure_command_logs
+from ledger.telemetry.start import start_from_environment
 from rsm_spark.cli.extras import is_of_an_extra, say_missing
 from rsm_spark.errors import RsmError
 from rsm_spark.own_packages import hidden_package
@@ -87,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     try:
         configure_command_logs()
+        start_from_environment("rsm")
         typer.main.get_command(_app)(args=arguments, prog_name="rsm")
     except BaseExceptionGroup as group:
         _end(_first_of_ours(group) or group)

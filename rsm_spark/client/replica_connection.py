@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from ledger.errors import UsageError
+from ledger.telemetry.tracing import Span, SpanKind, begin_span, tracer
 from rsm_spark.client.command_stream import CommandStream
 from rsm_spark.client.detours import Detours
 from rsm_spark.client.follower_reads import FollowerReads
@@ -40,6 +41,7 @@ from rsm_spark.transport.relay_codec import RELAY_METHOD
 from rsm_spark.transport.replica_stream import ReplicaStream, attach
 from rsm_spark.transport.security import Security
 from rsm_spark.transport.stream_factory import Transport, transport_of
+from rsm_spark.transport.traced_requests import with_traces
 
 ReadFrom = Literal["leader", "any", "followers"]
 """Replicas for reads: the leader; followers unless linearizable; followers unless `read=LINEARIZABLE` is said."""
@@ -218,7 +220,10 @@ class ReplicaConnection:
         deadline_s = self._begin(timeout_s, 1)
         future: asyncio.Future[Operation] = self._loop.create_future()
         read = (self._freshness if freshness is None else freshness) if is_query else LINEARIZABLE
-        self._queue(Operation(payload, deadline_s, future, is_query, read))
+        operation = Operation(payload, deadline_s, future, is_query, read)
+        if tracer() is not None:
+            operation.trace = self._begin_span(1, is_query=is_query)
+        self._queue(operation)
         return future
 
     def submit_many(
@@ -236,10 +241,14 @@ class ReplicaConnection:
         read = (self._freshness if freshness is None else freshness) if is_query else LINEARIZABLE
 
         def on_end() -> None:
+            if column.trace is not None:
+                _end_span(column.trace, *column.operations.values())
             if not future.done():
                 future.set_result(column)
 
         column = OperationColumn(list(payloads), deadline_s, on_end, is_query=is_query, freshness=read)
+        if payloads and tracer() is not None:
+            column.trace = self._begin_span(len(payloads), is_query=is_query)
         if not payloads:
             on_end()
         elif self._lanes is None:
@@ -248,6 +257,9 @@ class ReplicaConnection:
             for operation in column.take_rest_apart():
                 self._queue(operation)
         return future
+
+    def _begin_span(self, count: int, *, is_query: bool) -> Span | None:
+        return begin_span("query" if is_query else "command", SpanKind.CLIENT, log=self._log, count=count)
 
     def _queue(self, operation: Operation) -> None:
         """Queue an operation: a read on a follower, if one may answer it and is there."""
@@ -343,6 +355,9 @@ class ReplicaConnection:
         for operation in ended:
             # The ticket has the operation from now on: keeping it would leave each pair to the garbage collector.
             ticket, operation.ticket = operation.ticket, None
+            if operation.trace is not None:
+                _end_span(operation.trace, operation)
+                operation.trace = None
             if type(ticket) is OperationColumn:
                 ticket.ended()
             elif not ticket.done():
@@ -473,7 +488,8 @@ class ReplicaConnection:
             return None
         if not self._stream.is_in_flight:
             self._heard_s = self._loop.time()
-        return self._stream.compose()
+        message = self._stream.compose()
+        return message if message is None or tracer() is None else with_traces(message)
 
     def on_answers(self, received: ReceivedAnswers) -> None:
         """See `ExchangeUser`."""
@@ -527,6 +543,13 @@ class ReplicaConnection:
                 self._left = address
                 self.on_lost(ConnectionLostError(f"{address}: broken off: {found} leads now"))
                 return
+
+
+def _end_span(span: Span, *operations: Operation) -> None:
+    """End a span with what became of operations; those that went well with their column are not among them."""
+    failed = [one.outcome.value for one in operations if one.outcome not in {None, Ending.ANSWERED}]
+    span.set(revision=max((one.revision for one in operations), default=0))
+    span.end(failed[0] if failed else "")
 
 
 def _address_leader(operation: Operation) -> None:

@@ -53,6 +53,7 @@ class Operation(msgspec.Struct, eq=False):
         reason: What came with `refusal`.
         revision: Of the state that the answer shows.
         tries: Replicas that were asked in the leader's stead.
+        trace: The shell's own: the span that it ends; None = it is not traced.
 
     """
 
@@ -68,6 +69,7 @@ class Operation(msgspec.Struct, eq=False):
     reason: bytes = b""
     revision: int = 0
     tries: int = 0
+    trace: Any = None
 
     def reopen(self) -> None:
         """Take back the end of a query: it is asked elsewhere."""
@@ -100,12 +102,13 @@ class OperationColumn:
         operations: By place, those that were taken apart.
         taken: So many have left the queue.
         left: So many have not ended.
+        trace: See `Operation`.
 
     """
 
     __slots__ = (
         "_on_end", "answers", "deadline_s", "freshness", "is_query", "left", "operations", "payloads", "revisions",
-        "taken",
+        "taken", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -126,6 +129,7 @@ class OperationColumn:
         self.operations: dict[int, Operation] = {}
         self.taken = 0
         self.left = len(payloads)
+        self.trace: Any = None
         self._on_end = on_end
 
     def take(self, room: int, room_bytes: int, *, has_some: bool) -> tuple[ColumnPart | None, int]:
@@ -303,6 +307,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         commands: In order of their sequences.
         queries: Evaluated after the commands.
         freshness: Of the queries.
+        traces: Contexts of the operations that are traced, as `traceparent`; None = this client traces nothing, so
+            whoever gets it may.
 
     """
 
@@ -313,3 +319,4 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     commands: list[Sent]
     queries: list[Sent]
     freshness: Freshness = LINEARIZABLE
+    traces: tuple[str, ...] | None = None

@@ -48,10 +48,11 @@ class Submission:
         owner: Who takes turns with others: a principal, or an address.
         is_reading: It changes nothing: it holds queries alone.
         mark: That of the queue when it came; see `RequestQueue.set_mark`.
+        trace: The shell's own: what its entry belongs to; None = it is not traced.
 
     """
 
-    __slots__ = ("answers", "confirmed", "is_reading", "mark", "owner", "requests", "ticket")
+    __slots__ = ("answers", "confirmed", "is_reading", "mark", "owner", "requests", "ticket", "trace")
 
     def __init__(self, requests: Sequence[Request], ticket: Any, owner: str = "") -> None:
         self.requests = requests
@@ -64,6 +65,7 @@ class Submission:
             and all(type(request) is Query or type(request) is ReadIndex for request in requests)
         )
         self.mark = 0
+        self.trace: Any = None
 
     @property
     def decided(self) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ledger.errors import LedgerError
 from ledger.ports import SessionState
+from ledger.telemetry.tracing import tracer
 from rsm_spark.core.batching import BatchLimits, Composer
 from rsm_spark.core.freshness import LeaderClock
 from rsm_spark.core.leadership import LeaderProtocol
@@ -58,6 +59,7 @@ from rsm_spark.runtime.own_ledger import OwnLedger
 from rsm_spark.runtime.read_checks import ReadChecks
 from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.runtime.taking_over import TakeOver
+from rsm_spark.runtime.traced_entries import begin_entry
 
 _LOGGER = logging.getLogger(__name__)
 _FAILED_ADD_PAUSE_S_MAX = 5.0
@@ -385,18 +387,26 @@ class LeaderDriver:
         return composed
 
     async def _append(self, payload: bytes) -> Event:
+        assert self.protocol.batch is not None
+        span = None if tracer() is None else begin_entry(self.protocol.batch, self._context.log)
         try:
-            assert self.protocol.batch is not None
-            added = self._ledger.append(payload, self.protocol.batch.envelope.record_count)
+            added = self._ledger.append(payload, self.protocol.batch.envelope.record_count, span)
             await asyncio.sleep(0)  # The ledger sends at the end of this turn of the loop.
             self._context.state.settle()  # While the entry is on its way.
             entry_id = await asyncio.shield(added)
             self._failed_add_count = 0
+            if span is not None:
+                span.end()
             return EntryConfirmed(entry_id)
         except LedgerError as error:
+            if span is not None:
+                span.end(str(error))
             self._failed_add_count += 1
             _LOGGER.warning("an add failed: %s", error, extra=self._context.log_extra)
             return AddFailed()
+        finally:
+            if span is not None:
+                span.end("given up")
 
     def _answer(self, effect: AnswerBatch) -> None:
         context = self._context

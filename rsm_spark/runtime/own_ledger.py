@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from ledger.client.write_handle import WriteHandle
 from ledger.errors import LedgerError, NoSuchLedgerError
+from ledger.telemetry.tracing import Span
 from rsm_spark.core.leadership_events import CreateLedger, Event, LedgerEndLearned, LedgerGone
 from rsm_spark.core.orphans import custom_metadata
 from rsm_spark.runtime.chain_requests import LedgerContext, pause
@@ -124,13 +125,21 @@ class OwnLedger:
         _LOGGER.warning("no new ledger yet: %s", error, extra=self._context.log_extra)
         await asyncio.sleep(self._context.settings.retry_s * self._context.rng.uniform(0.5, 1.0))
 
-    def append(self, payload: bytes, record_count: int) -> asyncio.Future[int]:
-        """Append an entry of so many records; the future is the entry id once acknowledged."""
+    def append(self, payload: bytes, record_count: int, span: Span | None = None) -> asyncio.Future[int]:
+        """Append an entry of so many records; the future is the entry id once acknowledged.
+
+        Args:
+            payload: Of the entry.
+            record_count: How many.
+            span: See `WriteHandle.append_traced`.
+
+        """
         assert self._handle is not None
         self._payload_bytes += len(payload)
         self._record_count += record_count
         self.appended_at = asyncio.get_running_loop().time()
-        added = self._in_flight = self._handle.append(payload)
+        added = self._handle.append(payload) if span is None else self._handle.append_traced(payload, span)
+        self._in_flight = added
         added.add_done_callback(_consume)
         return added
 

@@ -13,6 +13,7 @@ import heapq
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ledger.telemetry.tracing import current_context, tracer
 from rsm_spark.core.answer_column import AnswerColumn
 from rsm_spark.core.commands import Answer, AnswerStatus, Query, QueryColumn, Request
 from rsm_spark.core.freshness import Freshness, LeaderClock, LoggedTimeGauge, ReadKind, ReadVerdict, judge_read
@@ -102,7 +103,10 @@ class Serving:
             future.set_result(self._refused(AnswerStatus.OVERLOADED, requests))
         else:
             assert driver is not None
-            self._queue.add(Submission(requests, future, owner))
+            submission = Submission(requests, future, owner)
+            if tracer() is not None:
+                submission.trace = current_context()
+            self._queue.add(submission)
             driver.wake()
         return future
 

@@ -24,6 +24,7 @@ from ledger.http.routes import ProbePage, probe_routes
 from ledger.http.settings import HttpPortSettings
 from ledger.process_guard import ProcessGuard
 from ledger.rights.callers import Callers
+from ledger.telemetry.start import start_telemetry
 from ledger.tls import is_loopback
 from ledger.zookeeper.ledgers import LedgerStore
 from ledger.zookeeper.session import connect
@@ -116,6 +117,7 @@ def run_replica(
         sys.stdout.write((msgspec.json.encode(notice).decode() if given.json else words(notice)) + "\n")
         sys.stdout.flush()
 
+    start_telemetry(given.telemetry, "rsm-replica", f"{settings.log}/{settings.replica_id}")
     work = _run(given, settings, make_service, announce, probes or HttpPortSettings())
     try:
         import uvloop  # noqa: PLC0415 - quicker where it is installed, never required

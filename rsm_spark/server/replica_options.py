@@ -12,6 +12,7 @@ from ledger.cluster_options import LoggingOptions, ProcessOptions
 from ledger.errors import UsageError
 from ledger.options import Option
 from ledger.private_files import refuse_loose
+from ledger.telemetry.settings import TelemetrySettings
 from rsm_spark.log.key_file import KeyFile
 from rsm_spark.object_stores.storage_options import StorageFile
 from rsm_spark.server.replica_server import StoreSettings
@@ -45,6 +46,7 @@ class ReplicaOptions(ProcessOptions, frozen=True, kw_only=True):
         SESSION_TIMEOUT_MS
     )
     logs: LoggingOptions = LoggingOptions()
+    telemetry: TelemetrySettings = TelemetrySettings()
     audit_file: Annotated[
         str | None, Option("File to which is appended who changes what, one JSON object a line.", metavar="FILE")
     ] = None

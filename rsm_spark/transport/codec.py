@@ -38,6 +38,7 @@ class ReceivedRequests(msgspec.Struct, frozen=True, gc=False):
         requests: In the order in which they are answered.
         freshness: Of the queries.
         payload_bytes: Of all requests.
+        traces: See `Message`; as they came, from anybody.
 
     """
 
@@ -46,6 +47,7 @@ class ReceivedRequests(msgspec.Struct, frozen=True, gc=False):
     requests: Sequence[Request]
     freshness: Freshness
     payload_bytes: int
+    traces: Sequence[str] | None = None
 
 
 class ReceivedAnswers(msgspec.Struct, gc=False):
@@ -114,6 +116,7 @@ def _read_requests(message: store_pb2.Requests) -> ReceivedRequests:
             message.max_lag_ms if message.HasField("max_lag_ms") else None,
             message.max_lag_revisions if message.HasField("max_lag_revisions") else None,
         ),
+        traces=list(message.traces) if message.is_traced else None,
     )
 
 
@@ -128,6 +131,7 @@ def received_requests(
     opens_session: bool,
     answered_up_to: int,
     freshness: Freshness,
+    traces: Sequence[str] | None = None,
 ) -> ReceivedRequests:
     """Return a client's message, of its fields; see `store.proto`.
 
@@ -146,14 +150,14 @@ def received_requests(
             if commands
             else QueryColumn(list(queries))
         )
-        return ReceivedRequests(message_id, log, column, freshness, payload_bytes)
+        return ReceivedRequests(message_id, log, column, freshness, payload_bytes, traces)
     requests: list[Request] = [OpenSession(session)]
     requests += [
         Command(session, sequence, answered_up_to, payload)
         for sequence, payload in zip(sequences, commands, strict=True)
     ]
     requests += [Query(payload) for payload in queries]
-    return ReceivedRequests(message_id, log, requests, freshness, payload_bytes)
+    return ReceivedRequests(message_id, log, requests, freshness, payload_bytes, traces)
 
 
 def decode_freshness(
@@ -246,6 +250,8 @@ def encode_message(message: Message, log: str, message_id: int | None = None) ->
         min_revision=freshness.min_revision,
         max_lag_ms=freshness.max_lag_ms,
         max_lag_revisions=freshness.max_lag_revisions,
+        is_traced=message.traces is not None,
+        traces=message.traces or (),
     ).SerializeToString()
 
 

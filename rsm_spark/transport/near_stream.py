@@ -183,4 +183,5 @@ def _received(message: Message, log: str) -> ReceivedRequests:
         opens_session=message.opens_session,
         answered_up_to=message.answered_up_to,
         freshness=message.freshness,
+        traces=message.traces,
     )

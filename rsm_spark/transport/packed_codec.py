@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -52,6 +52,17 @@ class PackedRequests(msgspec.Struct, frozen=True, array_like=True, gc=False):
     max_lag_revisions: _Count | None = None
 
 
+class TracedRequests(PackedRequests, frozen=True, array_like=True, gc=False):
+    """The same of a client that traces; a replica of before leaves out what it does not know.
+
+    Attributes:
+        traces: See `Message`: an array of text; what is anything else is ignored.
+
+    """
+
+    traces: Any = None
+
+
 class PackedAnswers(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A replica's message; see `Answers` of `store.proto`."""
 
@@ -64,29 +75,30 @@ class PackedAnswers(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_REQUESTS: Final = msgspec.msgpack.Decoder(list[PackedRequests])
+_REQUESTS: Final = msgspec.msgpack.Decoder(list[TracedRequests])
 _ANSWERS: Final = msgspec.msgpack.Decoder(list[PackedAnswers])
 
 
 def _encode_requests(message: Message, log: str, message_id: int) -> bytes:
     freshness = message.freshness
     has_session = bool(message.commands) or message.opens_session
-    return _ENCODER.encode(
-        PackedRequests(
-            message_id,
-            log,
-            message.session if has_session else b"",
-            message.opens_session,
-            message.answered_up_to,
-            sequences_of(message.commands),
-            payloads_of(message.commands),
-            payloads_of(message.queries),
-            int(freshness.kind),
-            freshness.min_revision,
-            freshness.max_lag_ms,
-            freshness.max_lag_revisions,
-        )
+    packed = (
+        message_id,
+        log,
+        message.session if has_session else b"",
+        message.opens_session,
+        message.answered_up_to,
+        sequences_of(message.commands),
+        payloads_of(message.commands),
+        payloads_of(message.queries),
+        int(freshness.kind),
+        freshness.min_revision,
+        freshness.max_lag_ms,
+        freshness.max_lag_revisions,
     )
+    if message.traces is None:
+        return _ENCODER.encode(PackedRequests(*packed))
+    return _ENCODER.encode(TracedRequests(*packed, list(message.traces)))
 
 
 def _decode_request_batch(text: bytes) -> list[ReceivedRequests]:
@@ -116,9 +128,14 @@ def _decode_request_batch(text: bytes) -> list[ReceivedRequests]:
             freshness=decode_freshness(
                 message.read, message.min_revision, message.max_lag_ms, message.max_lag_revisions
             ),
+            traces=_traces_of(message.traces),
         )
         for message in messages
     ]
+
+
+def _traces_of(found: object) -> list[str] | None:
+    return [text for text in found if isinstance(text, str)] if isinstance(found, list) else None
 
 
 def _encode_answers(message_id: int, answers: Sequence[Answer], leader_address: str | None) -> list[bytes]:

@@ -9,11 +9,13 @@ from typing import Protocol
 
 import grpc
 
+from ledger.telemetry.tracing import tracer
 from rsm_spark.core.commands import Answer, AnswerStatus, Request
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
 from rsm_spark.errors import RsmError, WrongLogError
 from rsm_spark.transport.codec import ReceivedRequests
 from rsm_spark.transport.reach import Reach
+from rsm_spark.transport.traced_requests import served
 
 WORK_BYTES_MAX = 256 * 1024 * 1024
 """Payload bytes of all messages without an answer, of one owner half of it; messages beyond are answered OVERLOADED."""
@@ -96,12 +98,17 @@ class RequestAdmission:
             return refused
         self.bytes_in_work += size
         self._bytes_of[owner] = own + size
-        if reach is None:
-            future = self._backend.submit(received.requests, freshness=received.freshness, owner=owner)
+        if tracer() is None:
+            future = self._give(received, reach, owner)
         else:
-            future = reach.submit(self._backend, received, owner)
+            future = served(received, self._log, functools.partial(self._give, received, reach, owner))
         future.add_done_callback(functools.partial(self._on_done, owner, size))
         return future
+
+    def _give(self, received: ReceivedRequests, reach: Reach | None, owner: str) -> asyncio.Future[Sequence[Answer]]:
+        if reach is None:
+            return self._backend.submit(received.requests, freshness=received.freshness, owner=owner)
+        return reach.submit(self._backend, received, owner)
 
     def _on_done(self, owner: str, size: int, _future: asyncio.Future[Sequence[Answer]]) -> None:
         self.bytes_in_work -= size

@@ -14,29 +14,29 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1frsm_spark/transport/store.proto\x12\x0crsm.store.v1\"8\n\x0cRequestBatch\x12(\n\x08messages\x18\x01 \x03(\x0b\x32\x16.rsm.store.v1.Requests\"6\n\x0b\x41nswerBatch\x12\'\n\x08messages\x18\x01 \x03(\x0b\x32\x15.rsm.store.v1.Answers\"\xc0\x02\n\x08Requests\x12\x12\n\nmessage_id\x18\x01 \x01(\x04\x12\x0b\n\x03log\x18\x02 \x01(\t\x12\x0f\n\x07session\x18\x03 \x01(\x0c\x12\x14\n\x0copen_session\x18\x04 \x01(\x08\x12\x16\n\x0e\x61nswered_up_to\x18\x05 \x01(\x04\x12\x11\n\tsequences\x18\x06 \x03(\x04\x12\x10\n\x08\x63ommands\x18\x07 \x03(\x0c\x12\x0f\n\x07queries\x18\x08 \x03(\x0c\x12$\n\x04read\x18\n \x01(\x0e\x32\x16.rsm.store.v1.ReadKind\x12\x14\n\x0cmin_revision\x18\x0b \x01(\x04\x12\x17\n\nmax_lag_ms\x18\x0c \x01(\x04H\x00\x88\x01\x01\x12\x1e\n\x11max_lag_revisions\x18\r \x01(\x04H\x01\x88\x01\x01\x42\r\n\x0b_max_lag_msB\x14\n\x12_max_lag_revisionsJ\x04\x08\t\x10\n\"\x90\x01\n\x07\x41nswers\x12\x12\n\nmessage_id\x18\x01 \x01(\x04\x12&\n\x08statuses\x18\x02 \x03(\x0e\x32\x14.rsm.store.v1.Status\x12\x11\n\trevisions\x18\x03 \x03(\x04\x12\x10\n\x08payloads\x18\x04 \x03(\x0c\x12\x16\n\x0eleader_address\x18\x05 \x01(\t\x12\x0c\n\x04more\x18\x06 \x01(\x08\"\x0f\n\rStatusRequest\"\x1c\n\x0cStatusAnswer\x12\x0c\n\x04json\x18\x01 \x01(\t*N\n\x08ReadKind\x12\x10\n\x0cLINEARIZABLE\x10\x00\x12\x0b\n\x07SESSION\x10\x01\x12\x0b\n\x07\x42OUNDED\x10\x02\x12\t\n\x05STALE\x10\x03\x12\x0b\n\x07INDEXED\x10\x04*\xa6\x01\n\x06Status\x12\x06\n\x02OK\x10\x00\x12\x0e\n\nNOT_LEADER\x10\x01\x12\x13\n\x0fOUTCOME_UNKNOWN\x10\x02\x12\x13\n\x0fSESSION_EXPIRED\x10\x03\x12\x10\n\x0cSEQUENCE_GAP\x10\x04\x12\x0e\n\nOVERLOADED\x10\x05\x12\r\n\tTOO_LARGE\x10\x06\x12\r\n\tTOO_STALE\x10\x07\x12\r\n\tNOT_READY\x10\x08\x12\x0b\n\x07REFUSED\x10\t2\xca\x01\n\x07Replica\x12\x45\n\x08\x45xchange\x12\x1a.rsm.store.v1.RequestBatch\x1a\x19.rsm.store.v1.AnswerBatch(\x01\x30\x01\x12\x35\n\x04\x43\x61ll\x12\x16.rsm.store.v1.Requests\x1a\x15.rsm.store.v1.Answers\x12\x41\n\x06Status\x12\x1b.rsm.store.v1.StatusRequest\x1a\x1a.rsm.store.v1.StatusAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1frsm_spark/transport/store.proto\x12\x0crsm.store.v1\"8\n\x0cRequestBatch\x12(\n\x08messages\x18\x01 \x03(\x0b\x32\x16.rsm.store.v1.Requests\"6\n\x0b\x41nswerBatch\x12\'\n\x08messages\x18\x01 \x03(\x0b\x32\x15.rsm.store.v1.Answers\"\xe3\x02\n\x08Requests\x12\x12\n\nmessage_id\x18\x01 \x01(\x04\x12\x0b\n\x03log\x18\x02 \x01(\t\x12\x0f\n\x07session\x18\x03 \x01(\x0c\x12\x14\n\x0copen_session\x18\x04 \x01(\x08\x12\x16\n\x0e\x61nswered_up_to\x18\x05 \x01(\x04\x12\x11\n\tsequences\x18\x06 \x03(\x04\x12\x10\n\x08\x63ommands\x18\x07 \x03(\x0c\x12\x0f\n\x07queries\x18\x08 \x03(\x0c\x12$\n\x04read\x18\n \x01(\x0e\x32\x16.rsm.store.v1.ReadKind\x12\x14\n\x0cmin_revision\x18\x0b \x01(\x04\x12\x17\n\nmax_lag_ms\x18\x0c \x01(\x04H\x00\x88\x01\x01\x12\x1e\n\x11max_lag_revisions\x18\r \x01(\x04H\x01\x88\x01\x01\x12\x0e\n\x06traces\x18\x0e \x03(\t\x12\x11\n\tis_traced\x18\x0f \x01(\x08\x42\r\n\x0b_max_lag_msB\x14\n\x12_max_lag_revisionsJ\x04\x08\t\x10\n\"\x90\x01\n\x07\x41nswers\x12\x12\n\nmessage_id\x18\x01 \x01(\x04\x12&\n\x08statuses\x18\x02 \x03(\x0e\x32\x14.rsm.store.v1.Status\x12\x11\n\trevisions\x18\x03 \x03(\x04\x12\x10\n\x08payloads\x18\x04 \x03(\x0c\x12\x16\n\x0eleader_address\x18\x05 \x01(\t\x12\x0c\n\x04more\x18\x06 \x01(\x08\"\x0f\n\rStatusRequest\"\x1c\n\x0cStatusAnswer\x12\x0c\n\x04json\x18\x01 \x01(\t*N\n\x08ReadKind\x12\x10\n\x0cLINEARIZABLE\x10\x00\x12\x0b\n\x07SESSION\x10\x01\x12\x0b\n\x07\x42OUNDED\x10\x02\x12\t\n\x05STALE\x10\x03\x12\x0b\n\x07INDEXED\x10\x04*\xa6\x01\n\x06Status\x12\x06\n\x02OK\x10\x00\x12\x0e\n\nNOT_LEADER\x10\x01\x12\x13\n\x0fOUTCOME_UNKNOWN\x10\x02\x12\x13\n\x0fSESSION_EXPIRED\x10\x03\x12\x10\n\x0cSEQUENCE_GAP\x10\x04\x12\x0e\n\nOVERLOADED\x10\x05\x12\r\n\tTOO_LARGE\x10\x06\x12\r\n\tTOO_STALE\x10\x07\x12\r\n\tNOT_READY\x10\x08\x12\x0b\n\x07REFUSED\x10\t2\xca\x01\n\x07Replica\x12\x45\n\x08\x45xchange\x12\x1a.rsm.store.v1.RequestBatch\x1a\x19.rsm.store.v1.AnswerBatch(\x01\x30\x01\x12\x35\n\x04\x43\x61ll\x12\x16.rsm.store.v1.Requests\x1a\x15.rsm.store.v1.Answers\x12\x41\n\x06Status\x12\x1b.rsm.store.v1.StatusRequest\x1a\x1a.rsm.store.v1.StatusAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rsm_spark.transport.store_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_READKIND']._serialized_start=680
-  _globals['_READKIND']._serialized_end=758
-  _globals['_STATUS']._serialized_start=761
-  _globals['_STATUS']._serialized_end=927
+  _globals['_READKIND']._serialized_start=715
+  _globals['_READKIND']._serialized_end=793
+  _globals['_STATUS']._serialized_start=796
+  _globals['_STATUS']._serialized_end=962
   _globals['_REQUESTBATCH']._serialized_start=49
   _globals['_REQUESTBATCH']._serialized_end=105
   _globals['_ANSWERBATCH']._serialized_start=107
   _globals['_ANSWERBATCH']._serialized_end=161
   _globals['_REQUESTS']._serialized_start=164
-  _globals['_REQUESTS']._serialized_end=484
-  _globals['_ANSWERS']._serialized_start=487
-  _globals['_ANSWERS']._serialized_end=631
-  _globals['_STATUSREQUEST']._serialized_start=633
-  _globals['_STATUSREQUEST']._serialized_end=648
-  _globals['_STATUSANSWER']._serialized_start=650
-  _globals['_STATUSANSWER']._serialized_end=678
-  _globals['_REPLICA']._serialized_start=930
-  _globals['_REPLICA']._serialized_end=1132
+  _globals['_REQUESTS']._serialized_end=519
+  _globals['_ANSWERS']._serialized_start=522
+  _globals['_ANSWERS']._serialized_end=666
+  _globals['_STATUSREQUEST']._serialized_start=668
+  _globals['_STATUSREQUEST']._serialized_end=683
+  _globals['_STATUSANSWER']._serialized_start=685
+  _globals['_STATUSANSWER']._serialized_end=713
+  _globals['_REPLICA']._serialized_start=965
+  _globals['_REPLICA']._serialized_end=1167
 # @@protoc_insertion_point(module_scope)

@@ -55,7 +55,7 @@ class AnswerBatch(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[Answers, _Mapping[str, object]]]] = ...) -> None: ...
 
 class Requests(_message.Message):
-    __slots__ = ("message_id", "log", "session", "open_session", "answered_up_to", "sequences", "commands", "queries", "read", "min_revision", "max_lag_ms", "max_lag_revisions")
+    __slots__ = ("message_id", "log", "session", "open_session", "answered_up_to", "sequences", "commands", "queries", "read", "min_revision", "max_lag_ms", "max_lag_revisions", "traces", "is_traced")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +68,8 @@ class Requests(_message.Message):
     MIN_REVISION_FIELD_NUMBER: _ClassVar[int]
     MAX_LAG_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_LAG_REVISIONS_FIELD_NUMBER: _ClassVar[int]
+    TRACES_FIELD_NUMBER: _ClassVar[int]
+    IS_TRACED_FIELD_NUMBER: _ClassVar[int]
     message_id: int
     log: str
     session: bytes
@@ -80,7 +82,9 @@ class Requests(_message.Message):
     min_revision: int
     max_lag_ms: int
     max_lag_revisions: int
-    def __init__(self, message_id: _Optional[int] = ..., log: _Optional[str] = ..., session: _Optional[bytes] = ..., open_session: bool = ..., answered_up_to: _Optional[int] = ..., sequences: _Optional[_Iterable[int]] = ..., commands: _Optional[_Iterable[bytes]] = ..., queries: _Optional[_Iterable[bytes]] = ..., read: _Optional[_Union[ReadKind, str]] = ..., min_revision: _Optional[int] = ..., max_lag_ms: _Optional[int] = ..., max_lag_revisions: _Optional[int] = ...) -> None: ...
+    traces: _containers.RepeatedScalarFieldContainer[str]
+    is_traced: bool
+    def __init__(self, message_id: _Optional[int] = ..., log: _Optional[str] = ..., session: _Optional[bytes] = ..., open_session: bool = ..., answered_up_to: _Optional[int] = ..., sequences: _Optional[_Iterable[int]] = ..., commands: _Optional[_Iterable[bytes]] = ..., queries: _Optional[_Iterable[bytes]] = ..., read: _Optional[_Union[ReadKind, str]] = ..., min_revision: _Optional[int] = ..., max_lag_ms: _Optional[int] = ..., max_lag_revisions: _Optional[int] = ..., traces: _Optional[_Iterable[str]] = ..., is_traced: bool = ...) -> None: ...
 
 class Answers(_message.Message):
     __slots__ = ("message_id", "statuses", "revisions", "payloads", "leader_address", "more")
