@@ -7,12 +7,12 @@ import re
 from rsm_spark.object_stores.complaints import complaint_in
 
 # What Python prints last in a trace: the class with its module, and the message, up to a frame or to what has no text.
-_RAISED = re.compile(
-    r"^(?P<name>(?:\w+\.)*\w+(?:Error|Exception|Interrupt)): "
-    r"(?P<message>.+(?:\n(?!\s*$|\s+at |Caused by|\s*File |Traceback|\w+\.).+)*)",
-    re.MULTILINE,
-)
-_OURS = ("connectors.", "ledger.", "rsm_spark.", "broker.")
+_CLASS = r"(?:\w+\.)*\w+(?:Error|Exception|Interrupt)"
+_MESSAGE = r"(?P<message>.+(?:\n(?!\s*$|\s+at |Caused by|\s*File |Traceback|\w+\.).+)*)"
+_RAISED = re.compile(rf"^(?P<name>{_CLASS}): {_MESSAGE}", re.MULTILINE)
+# Without a trace ours stand behind what Spark says of them, in the same line.
+_OUR_PACKAGES = "connectors|ledger|rsm_spark|broker"
+_OURS = re.compile(rf"(?:^|(?<=: ))(?P<name>(?:{_OUR_PACKAGES})\.{_CLASS}): {_MESSAGE}", re.MULTILINE)
 _TRACE = "Traceback (most recent call last)"
 _STATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 _JVM_FRAME = "\n\tat "
@@ -22,8 +22,8 @@ _STORE_MARKS = ("Generic S3 error", "Generic GCS error", "Generic MicrosoftAzure
 
 def own_words(error: BaseException) -> str | None:
     """Return the message of an error of this project that Spark has wrapped, however deep; None if there is none."""
-    ours = [message for name, message in _raised(str(error)) if name.startswith(_OURS)]
-    return ours[-1] if ours else None
+    ours = _raised(str(error), _OURS)
+    return ours[-1][1] if ours else None
 
 
 def spoken_error(error: BaseException) -> str:
@@ -62,6 +62,6 @@ def _spoken(error: BaseException) -> str:
     return _STATE.sub("", text.split(_JVM_FRAME, 1)[0]) if text else type(error).__name__
 
 
-def _raised(text: str) -> list[tuple[str, str]]:
+def _raised(text: str, shape: re.Pattern[str] = _RAISED) -> list[tuple[str, str]]:
     """Return class and message of each error that a text shows."""
-    return [(match["name"], _STATE.sub("", match["message"]).strip()) for match in _RAISED.finditer(text)]
+    return [(match["name"], _STATE.sub("", match["message"]).strip()) for match in shape.finditer(text)]

@@ -13,10 +13,12 @@ import logging
 import os
 import re
 import shlex
+import shutil
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -24,7 +26,7 @@ from pyspark.sql import SparkSession
 
 from connectors.errors import SessionSetupError
 from connectors.gateway import spawned_gateway
-from connectors.spark_settings import When, chosen_settings
+from connectors.spark_settings import DAEMON_MODULE, When, chosen_settings
 
 __all__ = ["cached_jars", "jar_folder", "session_settings", "spark_session"]
 
@@ -37,6 +39,7 @@ _REMOTE_VARIABLE = "SPARK_REMOTE"
 _REMOTE_SETTING = "spark.remote"
 _SAFE_PATH_VARIABLE = "PYTHONSAFEPATH"
 _SECRET = re.compile("token|secret|password", re.IGNORECASE)
+_DISTRIBUTION = "rsm-spark"
 _OWN_PACKAGES = ("connectors", "rsm_spark", "ledger")
 
 
@@ -81,7 +84,7 @@ def session_settings(*, delta: bool, master: str, checkpoint: str | None) -> dic
     is_local = master.startswith("local")
     when: set[When] = set()
     if is_local:
-        when.add(When.LOCAL)
+        when |= {When.LOCAL, When.INSTALLED}
         if checkpoint is not None and (checkpoint.startswith("file:") or "://" not in checkpoint):
             when.add(When.LOCAL_CHECKPOINT)
     jars = ""
@@ -131,6 +134,8 @@ def spark_session(
         _keep_path_safe(Path.cwd())
     master = users.get("spark.master") or os.environ.get("MASTER") or local or "local[*]"
     settings = session_settings(delta=delta, master=master, checkpoint=checkpoint) | dict(defaults or {})
+    if not _tasks_have_this_package(users, Path.cwd()):
+        settings.pop(DAEMON_MODULE, None)
     settings |= {"spark.master": master, "spark.app.name": app}
     builder = SparkSession.builder
     for key, value in (conf or {}).items():
@@ -168,8 +173,7 @@ def _keep_path_safe(folder: Path) -> None:
     Its processes are started with `python -m`, which puts that directory first; ours come from elsewhere, or this
     module would not be here.
     """
-    home = Path(__file__).resolve().parents[1]
-    hiding = [name for name in _OWN_PACKAGES if folder.resolve() != home and (folder / name / "__init__.py").exists()]
+    hiding = _hiding(folder)
     if hiding and _SAFE_PATH_VARIABLE not in os.environ:
         os.environ[_SAFE_PATH_VARIABLE] = "1"
         _LOGGER.warning(
@@ -178,6 +182,29 @@ def _keep_path_safe(folder: Path) -> None:
             folder,
             hiding[0],
         )
+
+
+def _hiding(folder: Path) -> list[str]:
+    """Return which packages in a folder would hide ours, if Python looked there first."""
+    home = Path(__file__).resolve().parents[1]
+    return [name for name in _OWN_PACKAGES if folder.resolve() != home and (folder / name / "__init__.py").exists()]
+
+
+def _tasks_have_this_package(users: Mapping[str, str], folder: Path) -> bool:
+    """Return whether Python processes that are started on this machine, in this folder, are sure to find this package.
+
+    They are of this interpreter, for which it is installed, and nothing hides it.
+    """
+    python = users.get(_PYTHON_SETTING) or os.environ.get(_PYTHON_VARIABLE) or sys.executable
+    found = shutil.which(python)
+    if found is None or Path(found).absolute() != Path(sys.executable).absolute():
+        return False
+    if _hiding(folder) and not os.environ.get(_SAFE_PATH_VARIABLE):
+        return False
+    try:
+        return bool(version(_DISTRIBUTION))
+    except PackageNotFoundError:
+        return False
 
 
 @contextlib.contextmanager

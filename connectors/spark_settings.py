@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+DAEMON_MODULE = "spark.python.daemon.module"
+"""The one setting that the session builder leaves out where the tasks' interpreter may lack this package."""
 DELTA_JARS = "spark.jars"
 """The one setting whose value is a matter of the machine: see `connectors.session.cached_jars`."""
 
@@ -18,6 +20,7 @@ class When(StrEnum):
     """Uses that need a setting."""
 
     ALWAYS = "always"
+    INSTALLED = "installed"
     LOCAL = "local"
     LOCAL_CHECKPOINT = "local checkpoint"
     POOL = "pool"
@@ -67,6 +70,13 @@ SPARK_SETTINGS: tuple[SparkSetting, ...] = (
         When.POOL,
         "A task of a pool is a worker that lives as long as the pool: a second copy and the first would drive each "
         "other out. A pool does not start where it is on; the rest that a pool wants, it sets itself.",
+    ),
+    SparkSetting(
+        DAEMON_MODULE,
+        "connectors.worker_daemon",
+        When.INSTALLED,
+        "Python workers are forked from a process that has loaded what they need. Only where this package is installed "
+        "for the Python of every executor (an environment in --archives counts): elsewhere no worker would start.",
     ),
     SparkSetting(
         "spark.driver.host",
@@ -155,6 +165,7 @@ _PYTHON = """\
 _PURPOSES = (
     (When.ALWAYS, "For every program."),
     (When.POOL, "For jobs/worker_pool.py."),
+    (When.INSTALLED, "Where this package is installed on every executor; the builder sets it with a local master."),
     (When.LOCAL, "With a local master only."),
     (When.LOCAL_CHECKPOINT, "With a local master, for a stream whose checkpoint is in a local folder."),
     (When.DELTA, "Only where Spark itself reads or writes Delta tables."),

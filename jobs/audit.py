@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from connectors.delta.stream import check_stream
 from connectors.history.audit import AuditProgress, AuditRecorder, AuditSettings
 from connectors.job import JobParser, JobRun, job_parser, run_job
 from connectors.job_arguments import (
@@ -62,6 +63,7 @@ def _work(arguments: argparse.Namespace, run: JobRun) -> Mapping[str, Any]:
     def report(progress: AuditProgress) -> None:
         run.say(**msgspec.structs.asdict(progress))
 
+    check_stream(settings)
     # The checkpoint of a run is a local folder, wherever that is.
     spark = spark_session(f"audit {settings.log}", delta=False, checkpoint="file:")
     summary = AuditRecorder(spark, settings, report=report, should_stop=run.should_stop).run()

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from connectors.delta.stream import check_stream
 from connectors.history.recorder import HistoryProgress, HistoryRecorder, HistorySummary
 from connectors.history.settings import HistorySettings
 from connectors.job import JobParser, JobRun, job_parser, run_job
@@ -104,6 +105,7 @@ def _work(arguments: argparse.Namespace, run: JobRun) -> Mapping[str, Any]:
     def report(progress: HistoryProgress) -> None:
         run.say(**_flat(progress))
 
+    check_stream(settings)
     # The checkpoint of a run is a local folder, wherever that is.
     spark = spark_session(f"broker history {settings.log}", delta=False, checkpoint="file:")
     summary = HistoryRecorder(spark, settings, report=report, should_stop=run.should_stop).run()

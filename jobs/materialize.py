@@ -27,6 +27,7 @@ from connectors.delta.follower import POSITION_INTERVAL_S
 from connectors.delta.materialize import Materializer
 from connectors.delta.place import APPEND_MODE, MERGE_MODE
 from connectors.delta.settings import BATCH_BYTES_MAX, MaterializeSettings, Progress
+from connectors.delta.stream import check_stream
 from connectors.delta.wait import wait_for
 from connectors.errors import OptionError
 from connectors.job import JobParser, JobRun, job_parser, run_job
@@ -206,6 +207,7 @@ def _work(arguments: argparse.Namespace, run: JobRun) -> Mapping[str, Any]:
     def report_read(revision: int) -> None:
         run.say(read_revision=revision)
 
+    check_stream(settings)
     spark = spark_session(f"materialize {settings.log}", delta=False, checkpoint=settings.checkpoint or "file:")
     materializer = Materializer(spark, settings, report=report, on_read=report_read, should_stop=run.should_stop)
     return dict(msgspec.to_builtins(materializer.run()))

@@ -32,6 +32,7 @@ from connectors.job_arguments import (
     table_place,
 )
 from connectors.session import spark_session
+from connectors.source.preflight import check_source
 from connectors.state.snapshot import snapshot_log
 
 
@@ -51,6 +52,7 @@ def _parser() -> JobParser:
 
 def _work(arguments: argparse.Namespace, _run: JobRun) -> Mapping[str, Any]:
     store = storage_options(arguments)
+    check_source({**source_options(arguments), "log": arguments.log}, is_stream=False)
     summary = snapshot_log(
         spark_session(f"snapshot {arguments.log}", delta=False),
         arguments.log,

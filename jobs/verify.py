@@ -38,6 +38,7 @@ from connectors.job_arguments import (
     table_place,
 )
 from connectors.session import spark_session
+from connectors.source.preflight import check_source
 from connectors.state.authorship import prove_authorship
 from connectors.state.report import report_snapshot
 from connectors.state.verify import Verdict, VerifySettings, verify_log
@@ -75,6 +76,7 @@ def _work(arguments: argparse.Namespace, run: JobRun) -> Mapping[str, Any]:
         source_options(arguments),
         storage_options(arguments),
     )
+    check_source({**settings.source, "log": settings.log}, is_stream=False)
     authorship = None
     if arguments.public_key is not None:
         authorship = prove_authorship(arguments.log, arguments.public_key, settings.source)

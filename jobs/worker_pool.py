@@ -50,6 +50,7 @@ from connectors.pool.launcher import SparkLauncher
 from connectors.pool.settings import local_slots, pool_session
 from connectors.pool.shares import write_allocations
 from connectors.pool.statements import SharedSession
+from connectors.source.preflight import check_source
 from ledger.errors import UsageError
 from ledger.tls import TlsSettings
 from rsm_spark.transport.security import Security
@@ -159,8 +160,19 @@ def _work(given: argparse.Namespace, run: JobRun) -> Mapping[str, Any]:
         bounds, spec = _bounds(given), _spec(given)
     except UsageError as error:
         raise OptionError(str(error)) from None
+    if not (spec.brokers and given.url):
+        _check_metadata(spec)
     with tempfile.TemporaryDirectory(prefix="rsm-pool-") as folder:
         return _with_session(given, run, bounds, spec, Path(folder))
+
+
+def _check_metadata(spec: MemberSpec) -> None:
+    """Refuse a metadata store that is not there, before Spark is started; the broker may come later."""
+    of_worker = spec.work.worker
+    source = {"log": of_worker.log, "rsmRoot": of_worker.rsm_root}
+    if spec.metadata_uri:
+        source["metadataUri"] = spec.metadata_uri
+    check_source(source, is_stream=False, needs_log=False)
 
 
 def _with_session(

@@ -86,6 +86,7 @@ _ROWS = {
 _KINDS = {
     When.ALWAYS: "always",
     When.POOL: "worker pools",
+    When.INSTALLED: "a local master; a cluster that has this package everywhere",
     When.LOCAL: "a local master",
     When.LOCAL_CHECKPOINT: "a local master and a local checkpoint",
     When.DELTA: "Delta by Spark",

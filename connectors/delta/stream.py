@@ -34,6 +34,7 @@ from connectors.source.access import DriverAccess
 from connectors.source.holding import QueryHold
 from connectors.source.offsets import LogOffset, LogPosition, decode_log_offsets
 from connectors.source.options import parse_options
+from connectors.source.preflight import check_source
 from rsm_spark.object_stores.complaints import ObjectStoreError
 from rsm_spark.snapshots.delta_sync import local_folder
 
@@ -193,14 +194,10 @@ class RecordStream:
     def _start(self, first: int, checkpoint: str) -> StreamingQuery:
         settings = self._settings
         begin = {settings.log: {"revision": first}}
-        limits = {"maxOffsetsPerTrigger": str(settings.records_per_batch_max)}
-        if settings.bytes_per_batch_max:
-            limits["maxBytesPerTrigger"] = settings.bytes_per_batch_max
         frame = (
             self._spark.readStream.format("ledger")
-            .options(**settings.source)
-            .options(log=settings.log, rows="records", columns=",".join(self._columns))
-            .options(startingOffsets=msgspec.json.encode(begin).decode(), **limits)
+            .options(**_source_options(settings), rows="records", columns=",".join(self._columns))
+            .options(startingOffsets=msgspec.json.encode(begin).decode())
             .load()
             .select(*self._columns)
         )
@@ -254,6 +251,18 @@ class RecordStream:
             place.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration()).delete(place, True)  # noqa: FBT003 - a Java signature
         except Exception as error:  # noqa: BLE001 - whatever the file system raises
             _LOGGER.warning("the checkpoint at %s was not removed: %s", checkpoint, error)
+
+
+def check_stream(settings: StreamSettings) -> None:
+    """Refuse what the stream would refuse, before Spark is started; see `preflight.check_source`."""
+    check_source({**_source_options(settings), **settings.hold}, is_stream=True)
+
+
+def _source_options(settings: StreamSettings) -> dict[str, str]:
+    limits = {"maxOffsetsPerTrigger": str(settings.records_per_batch_max)}
+    if settings.bytes_per_batch_max:
+        limits["maxBytesPerTrigger"] = settings.bytes_per_batch_max
+    return {**settings.source, **limits, "log": settings.log}
 
 
 class _TablesHold:

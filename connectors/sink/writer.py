@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from connectors.errors import OptionError
+from connectors.plain_errors import tells_plainly
 from connectors.sink.commands import commands_of
 from connectors.sink.described_table import with_table
 from connectors.sink.links import link_of
@@ -33,6 +34,7 @@ _PASSING = "spark/"
 """Beginning of the names of writers that a batch without the option `writer` makes."""
 
 
+@tells_plainly("write", "commit", "abort")
 class LedgerStreamWriter(DataSourceStreamArrowWriter):
     """Writer of a stream.
 
@@ -77,6 +79,7 @@ class LedgerStreamWriter(DataSourceStreamArrowWriter):
         """Do nothing: what was written is marked, and the batch will be run again."""
 
 
+@tells_plainly("write", "commit", "abort")
 class LedgerBatchWriter(DataSourceArrowWriter):
     """Writer of a batch.
 

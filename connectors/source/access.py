@@ -45,6 +45,8 @@ _LOGGER = logging.getLogger(__name__)
 _RETRY_S_MAX = 60.0
 _RETRY_DELAY_S_MAX = 2.0
 _LOGS_NAMED_MAX = 5
+REACH_S = 3.0
+"""For a metadata server to take the first connection: where none does, the address is wrong, and a query is told so."""
 _AUTH_FILE_VARIABLE = "RSM_ZK_AUTH_FILE"
 _BLINKS = (RetryableError, MetadataUnavailableError, MetadataSessionLostError)
 _T = TypeVar("_T")
@@ -55,11 +57,13 @@ class DriverAccess:
 
     Args:
         options: Of the query.
+        reach_s: For a metadata server to take the first connection.
 
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, *, reach_s: float = REACH_S) -> None:
         self._options = options
+        self._reach_s = reach_s
         self._thread: LoopThread | None = None
         self._client: LedgerClient | None = None
         self._handles: dict[int, ReadHandle] = {}
@@ -267,7 +271,10 @@ class DriverAccess:
             self._thread = self._thread or LoopThread("ledger-driver")
             options = self._options
             connect = LedgerClient.connect(
-                options.metadata_uri, zk_auth_file=options.zk_auth_file, zk_tls_file=options.zk_tls_file
+                options.metadata_uri,
+                zk_auth_file=options.zk_auth_file,
+                zk_tls_file=options.zk_tls_file,
+                reach_timeout_s=self._reach_s,
             )
             self._client = self._thread.run(connect)
         return self._client

@@ -16,7 +16,7 @@ from connectors.source.pushdown import push_filters
 from connectors.source.query_source import source_of
 
 
-@tells_plainly("partitions")
+@tells_plainly("partitions", "read")
 class LedgerBatchReader(DataSourceReader):
     """Plans one read on the driver; tasks read from the bookies.
 

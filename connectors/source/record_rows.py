@@ -32,6 +32,8 @@ from rsm_spark.core.records import CommandHead, KernelRecord
 from rsm_spark.errors import CorruptLogError
 
 _RECORDS: Final = msgspec.msgpack.Decoder(list[RawRecord])
+_FEW_RECORDS: Final = msgspec.msgpack.Decoder(tuple[RawRecord, ...])
+"""For many at a time, see `RawRecord`."""
 _TYPE: Final = attrgetter("type")
 _HEAD_COLUMNS: Final = ("session", "sequence", "answered_up_to", "reply")
 _PLAN_COLUMNS: Final = ("name", "table_name", "fold")
@@ -194,7 +196,7 @@ def _plain_records(block: EntryBlock, heads: BlockHeads, span: RecordSlice) -> l
         return None
     if heads.errors or span.bounds is not None or first < span.first_revision or 0 < span.end_revision < last:
         return None
-    decode = _RECORDS.decode
+    decode = _FEW_RECORDS.decode
     try:
         found = [decode(body) for body in bodies_of(block.payloads)]
     except msgspec.MsgspecError:
@@ -449,6 +451,8 @@ class _Builder:
             case "name" | "table_name" | "fold":
                 return self._of_plans("table" if name == "table_name" else name)
             case "session" | "sequence" | "answered_up_to" | "reply":
+                if all(self._heads):
+                    return list(map(attrgetter(name), self._heads))
                 return [getattr(head, name) if head else None for head in self._heads]
             case "key":
                 return self._keys
@@ -494,6 +498,8 @@ class _Builder:
 
     def _last_hashes(self, repeat: np.ndarray[Any, Any]) -> Any:
         """Return the column with the entries' hashes on their last rows, nulls elsewhere."""
+        if len(self._hashes) == self.row_count:
+            return self._hashes
         column: list[bytes | None] = [None] * self.row_count
         for after, end in zip(self._hashes, np.cumsum(repeat).tolist(), strict=True):
             column[end - 1] = after

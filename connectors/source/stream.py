@@ -31,7 +31,13 @@ from connectors.source.query_source import QuerySource, source_of
 
 
 @tells_plainly(
-    "initialOffset", "prepareForTriggerAvailableNow", "latestOffset", "reportLatestOffset", "partitions", "commit"
+    "initialOffset",
+    "prepareForTriggerAvailableNow",
+    "latestOffset",
+    "reportLatestOffset",
+    "partitions",
+    "commit",
+    "read",
 )
 class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches on the driver; tasks read them from the bookies.

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from connectors.errors import OptionError
+from connectors.plain_errors import told_plainly
 from ledger.loop_thread import LoopThread
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.map import MapClient
@@ -93,7 +94,7 @@ def map_lookup(
             for batch in batches:
                 yield _with_values(batch, source, key, value, revision)
 
-        return frame.mapInArrow(look, schema)
+        return frame.mapInArrow(told_plainly(look), schema)
 
     return joined
 

@@ -59,7 +59,7 @@ class StatePartition(InputPartition):
     typed: TypedTable | None
 
 
-@tells_plainly("partitions")
+@tells_plainly("partitions", "read")
 class StateReader(DataSourceReader):
     """Reads one state.
 

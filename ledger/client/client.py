@@ -93,6 +93,7 @@ class LedgerClient:
         session_timeout_ms: int = 10_000,
         zk_auth_file: str | None = None,
         zk_tls_file: str | None = None,
+        reach_timeout_s: float | None = None,
     ) -> Self:
         """Connect to a cluster.
 
@@ -105,6 +106,7 @@ class LedgerClient:
                 environment names, if it does.
             zk_tls_file: Names the certificates for encrypted connections to ZooKeeper, see
                 `ledger.zookeeper.tls_file.tls_of`; None = what the environment names, if it does.
+            reach_timeout_s: For a metadata server to take a connection at all; None = as long as for its answer.
 
         Raises:
             UsageError: The address is malformed, or the file with the log-in, or one for TLS, cannot be used.
@@ -118,7 +120,9 @@ class LedgerClient:
 
         uri = MetadataUri.of(metadata_uri)
         auth, tls = login_of(zk_auth_file), tls_of(zk_tls_file)
-        store = await connect(uri.hosts, session_timeout_ms=session_timeout_ms, auth=auth, tls=tls)
+        store = await connect(
+            uri.hosts, session_timeout_ms=session_timeout_ms, reach_timeout_s=reach_timeout_s, auth=auth, tls=tls
+        )
         ledgers = LedgerStore(store, uri.ledgers_root)
         rng = random.Random()  # noqa: S311 - spreads load, guards nothing
         chosen = settings or ClientSettings.from_environment()

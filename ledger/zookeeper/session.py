@@ -29,6 +29,7 @@ from ledger.tls import ClientContexts, TlsSettings
 from ledger.zookeeper.auth import AclRule, login_of
 from ledger.zookeeper.call_gate import CallGate
 from ledger.zookeeper.kazoo_link import KazooLink
+from ledger.zookeeper.reach import why_unreached
 from ledger.zookeeper.tls_file import tls_of
 from ledger.zookeeper.translated import translated
 
@@ -54,6 +55,7 @@ async def connect(
     *,
     session_timeout_ms: int = 10_000,
     connect_timeout_s: float = 15.0,
+    reach_timeout_s: float | None = None,
     auth: tuple[str, str] | None = None,
     tls: TlsSettings | None = None,
 ) -> ZooKeeperSession:
@@ -63,6 +65,7 @@ async def connect(
         hosts: Servers as "host:port"; one of them is used.
         session_timeout_ms: Asked for; the server grants 2 to 20 of its ticks.
         connect_timeout_s: For the first connection.
+        reach_timeout_s: For a server to take a connection at all, where that is worth telling sooner; None = as long.
         auth: (scheme, credential), for example ("digest", "user:secret"); None means what the file holds that
             `RSM_ZK_AUTH_FILE` names, if it names one. See `ledger.zookeeper.auth` for the ACLs that follow.
         tls: Connections are encrypted, by these files; None means those that the file holds that `RSM_ZK_TLS_FILE`
@@ -76,7 +79,7 @@ async def connect(
     loop = asyncio.get_running_loop()
     session = ZooKeeperSession(hosts, loop, session_timeout_ms, auth=auth or login_of(), tls=tls or tls_of())
     try:
-        await session.start(connect_timeout_s)
+        await session.start(connect_timeout_s, reach_timeout_s)
     except BaseException:
         await session.close()
         raise
@@ -144,8 +147,12 @@ class ZooKeeperSession:
         """Silence after which the server ends the session, as it last granted; 0 before the first connection."""
         return self._link.granted_ms
 
-    async def start(self, timeout_s: float) -> None:
+    async def start(self, timeout_s: float, reach_timeout_s: float | None = None) -> None:
         """Connect for the first time.
+
+        Args:
+            timeout_s: For the connection.
+            reach_timeout_s: See `connect`.
 
         Raises:
             MetadataUnavailableError: No server answered in time.
@@ -155,12 +162,27 @@ class ZooKeeperSession:
         self._look()
         try:
             async with asyncio.timeout(timeout_s):
+                if reach_timeout_s is not None:
+                    await self._check_reach(reach_timeout_s)
                 await self._first
         except TimeoutError:
-            raise MetadataUnavailableError(
-                f"no ZooKeeper answered at {', '.join(self._hosts)} for {timeout_s:.0f} s{self._refusal()}: check the "
-                "metadata URI and that the server runs (`rsm up` starts one for development)"
-            ) from None
+            raise self._unanswered(f"for {timeout_s:.0f} s{self._refusal()}") from None
+
+    async def _check_reach(self, limit_s: float) -> None:
+        """Connect beside the client, which tries one server after the other, if it has had no answer for a while."""
+        began_s = self._loop.time()
+        await asyncio.wait([self._first], timeout=limit_s / 3)
+        if self._first.done():
+            return
+        reason = await why_unreached(self._hosts, max(0.0, began_s + limit_s - self._loop.time()))
+        if reason:
+            raise self._unanswered(f"({reason})")
+
+    def _unanswered(self, how: str) -> MetadataUnavailableError:
+        return MetadataUnavailableError(
+            f"no ZooKeeper answered at {', '.join(self._hosts)} {how}: check the metadata URI and that the server runs "
+            "(`rsm up` starts one for development)"
+        )
 
     def _refusal(self) -> str:
         return f" ({self._link.refusal})" if self._link.refusal else ""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from rsm_spark.core.machine import FieldType, Fold, MachineDescription, Row
 from rsm_spark.core.records import pack
 from rsm_spark.errors import InvalidCommandError
-from rsm_spark.runtime.change_feed import FeedEntry
+
+if TYPE_CHECKING:
+    # Clients know changes, too: they need nothing of a replica's at work.
+    from rsm_spark.runtime.change_feed import FeedEntry
 
 
 class TableChange(NamedTuple):

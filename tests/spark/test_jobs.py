@@ -8,12 +8,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _ROOT = Path(__file__).resolve().parents[2]
 _JOBS = sorted(path.stem for path in (_ROOT / "jobs").glob("*.py") if path.stem != "__init__")
@@ -91,9 +88,22 @@ def test_no_argument_takes_a_secret(name: str, capsys: pytest.CaptureFixture[str
     assert [one for one in secret if not one.endswith(("-file", "-env"))] == []
 
 
+@pytest.fixture
+def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No job starts a session."""
+
+    def start(*_arguments: Any, **_more: Any) -> None:
+        raise AssertionError("Spark is started for what was wrong before")
+
+    for name in _JOBS:
+        for starter in {"spark_session", "pool_session"} & set(vars(job(name))):
+            monkeypatch.setattr(job(name), starter, start)
+
+
+@pytest.mark.usefixtures("_no_spark")
 @pytest.mark.parametrize("name", [name for name in _JOBS if name not in _WAITS_FOR_ITS_LOG])
-def test_a_log_that_is_not_there_ends_a_job_with_what_to_do(
-    name: str, spark: SparkSession, cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_log_that_is_not_there_ends_a_job_before_spark_with_what_to_do(
+    name: str, cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert job(name).main(_OF_NO_LOG[name](cluster.metadata_uri, tmp_path)) == 1
     answer = last_line(capsys)
@@ -103,13 +113,34 @@ def test_a_log_that_is_not_there_ends_a_job_with_what_to_do(
     assert "Traceback" not in answer["error"]
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("_no_spark")
+@pytest.mark.parametrize(
+    ("name", "wrong", "why"),
+    [
+        ("materialize", ["--max-bytes", "many"], "maxBytesPerTrigger"),
+        ("broker_history", ["--max-bytes", "many"], "maxBytesPerTrigger"),
+        ("materialize", ["--consumer", "a", "--hold-time", "soon"], "holdTime"),
+        ("audit", ["--password-env", "RSM_NO_SUCH_VARIABLE"], "RSM_NO_SUCH_VARIABLE"),
+        ("verify", ["--log-key-file", "/no/such/file"], "logKeyFile"),
+        ("snapshot", ["--password-file", "/no/such/file"], "passwordFile"),
+    ],
+)
+def test_a_value_that_the_source_refuses_is_a_wrong_argument_before_spark(
+    name: str, wrong: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert job(name).main([*_OF_NO_LOG[name](_NO_STORE, tmp_path), *wrong]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert why in said.err
+
+
+@pytest.mark.usefixtures("_no_spark")
 @every_job
-def test_a_store_that_is_not_there_ends_a_job_with_what_to_do(
-    name: str, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_store_that_is_not_there_ends_a_job_before_spark_with_what_to_do(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert job(name).main(_OF_NO_LOG[name](_NO_STORE, tmp_path)) == 1
     answer = last_line(capsys)
     assert (answer["job"], answer["ok"]) == (name, False)
-    assert "no ZooKeeper answered at 127.0.0.1:1" in answer["error"]
+    assert "no ZooKeeper answered at 127.0.0.1:1 (127.0.0.1:1: Connection refused)" in answer["error"]
     assert "check the metadata URI" in answer["error"]

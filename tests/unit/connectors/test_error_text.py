@@ -27,6 +27,16 @@ def test_an_error_of_ours_speaks_for_all_that_wraps_it() -> None:
     assert spoken_error(error) == own_words(error) == "log orders begins at 700"
 
 
+def test_an_error_without_a_trace_stands_in_the_line_of_those_that_wrap_it() -> None:
+    said = (
+        "org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.0 in stage 1.0 (TID 1): "
+        "org.apache.spark.api.python.PythonException: ledger.errors.QuorumLostError: ledger 7: nobody answers\n"
+        "\n\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)\n\nDriver stacktrace:\n"
+    )
+    assert own_words(RuntimeError(said)) == "ledger 7: nobody answers"
+    assert own_words(RuntimeError(said.replace("ledger.errors.", ""))) is None
+
+
 def test_a_message_of_two_lines_is_kept_whole() -> None:
     raised = "connectors.errors.StartGoneError: log orders begins at 700\n  start at earliest, or take a snapshot"
     error = RuntimeError(_STREAM.replace("\n SQLSTATE: 38000", "").replace("{raised}", raised))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +62,32 @@ def test_a_cluster_keeps_its_own_shuffle_and_address() -> None:
 def test_filters_can_be_pushed_down_in_every_session() -> None:
     settings = session_settings(delta=False, master="yarn", checkpoint=None)
     assert settings["spark.sql.python.filterPushdown.enabled"] == "true"
+
+
+def test_workers_are_forked_from_our_process_on_this_machine_alone() -> None:
+    for master, is_set in (("local[2]", True), ("spark://host:7077", False), ("yarn", False)):
+        settings = session_settings(delta=False, master=master, checkpoint=None)
+        assert ("spark.python.daemon.module" in settings) is is_set
+
+
+def test_tasks_have_this_package_where_their_python_is_ours_and_nothing_hides_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    assert session._tasks_have_this_package({}, tmp_path)
+    assert session._tasks_have_this_package({"spark.pyspark.python": sys.executable}, tmp_path)
+    assert not session._tasks_have_this_package({"spark.pyspark.python": "/no/such/python"}, tmp_path)
+    monkeypatch.setenv("PYSPARK_PYTHON", "/bin/sh")
+    assert not session._tasks_have_this_package({}, tmp_path)
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    (tmp_path / "connectors").mkdir()
+    (tmp_path / "connectors" / "__init__.py").touch()
+    assert not session._tasks_have_this_package({}, tmp_path)
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    assert session._tasks_have_this_package({}, tmp_path)
+    monkeypatch.setattr(session, "_DISTRIBUTION", "no-such-distribution")
+    assert not session._tasks_have_this_package({}, tmp_path)
 
 
 @pytest.fixture
