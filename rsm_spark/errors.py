@@ -25,6 +25,7 @@
         * `StateDivergedError` the state differs from the leader's at the same revision: the replica stops
         * `MissingLogError`      entries that are needed have been trimmed; names the range
         * `ChainConflictError`   the chain was written by somebody else: this leader is deposed
+    * `DamagedContentError`      a ledger does not hold the content that was written to it
     * `NoRoomError`              the disk of a replica has no room for its state
     * `SnapshotError`            a snapshot cannot be written or used
         * `CorruptSnapshotError` its files are not what its manifest says
@@ -44,6 +45,7 @@ __all__ = [
     "ConnectionLostError",
     "CorruptLogError",
     "CorruptSnapshotError",
+    "DamagedContentError",
     "DomainError",
     "ForkedLogError",
     "InvalidCommandError",
@@ -189,6 +191,10 @@ class NotReadyError(RsmError):
 
 class NoLeaderError(RsmError):
     """No replica led within the time limit."""
+
+
+class DamagedContentError(RsmError):
+    """A ledger does not hold the content that was written to it: nothing of it is given out."""
 
 
 class LogError(RsmError):

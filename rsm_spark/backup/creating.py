@@ -14,8 +14,11 @@ import msgspec
 
 from ledger.client.client import LedgerClient
 from rsm_spark.backup.catalog import find_backups, home_of, keep_backup
-from rsm_spark.backup.contents import refuse_contents
+from rsm_spark.backup.content_files import ContentCopies
 from rsm_spark.backup.manifest import (
+    BACKUP_FORMAT,
+    CONTENTS_FORMAT,
+    BackupContent,
     BackupError,
     BackupLedger,
     BackupManifest,
@@ -27,15 +30,20 @@ from rsm_spark.backup.place import BackupPlace
 from rsm_spark.backup.plan import BackupPlan, is_reached, kept_snapshots, plan_backup
 from rsm_spark.backup.running import RunningBackup
 from rsm_spark.backup.segments import EntryFileWriter
+from rsm_spark.core.admission import check_level
 from rsm_spark.core.chain import LogChain
-from rsm_spark.core.envelope import decode_envelope, entry_hash
+from rsm_spark.core.contents import CONTENTS_TABLE, KnownContents, content_of_row
+from rsm_spark.core.envelope import body_of, decode_envelope, entry_hash
 from rsm_spark.core.position import LogPosition
+from rsm_spark.core.records import decode_records
 from rsm_spark.core.seal import KeyRing
 from rsm_spark.errors import CorruptLogError, ForkedLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogEntry, LogReader
+from rsm_spark.log.contents import has_contents, read_places
 from rsm_spark.log.former_names import former_names
 from rsm_spark.snapshots.checks import snapshot_name
+from rsm_spark.snapshots.local import table_rows
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
 _SEGMENT_BYTES = 64 << 20
@@ -65,6 +73,7 @@ class BackupOutcome(msgspec.Struct, frozen=True):
         new_entries, new_bytes: Copied by this one; 0 entries = there was nothing new.
         new_snapshot: Revision of the snapshot that was copied; 0 = none.
         swept: Files that were removed, which backups that were killed had left.
+        new_contents: Contents beside the log that were copied.
 
     """
 
@@ -73,6 +82,7 @@ class BackupOutcome(msgspec.Struct, frozen=True):
     new_bytes: int
     new_snapshot: int
     swept: int = 0
+    new_contents: int = 0
 
 
 class _Tail(NamedTuple):
@@ -144,12 +154,15 @@ class LogBackup:
         self._began_s = time.monotonic()
         self._tail = _Tail(frozenset(), LogPosition(-1, -1), 0)
         self._patience_s = _PATIENCE_S
+        self._contents: KnownContents | None = None
 
     async def make(self) -> BackupOutcome:
         """Copy what is new, then write the manifest.
 
         Raises:
             BackupError: The place cannot be written; or the log's beginning has been trimmed, and there is no snapshot.
+            DamagedContentError: A content beside the log is not what was written: the backup would lack it.
+            FormatLevelError: The log may hold what this version does not know.
             ForkedLogError: The log is not the one that the backup before was made of.
             MissingLogError: It was trimmed meanwhile: begin again.
             LedgerError, MetadataError: Bookies or metadata store cannot be asked.
@@ -157,7 +170,7 @@ class LogBackup:
         """
         made_ms = time.time_ns() // 1_000_000
         chain, _ = await self._chains.read()
-        await refuse_contents(self._client, self._log, chain.log_id, self._rsm_root, "a backup")
+        check_level(chain, self._log)
         async with RunningBackup(self._client.store, self._rsm_root, chain.log_id) as running:
             outcome = await self._make(chain, made_ms)
             swept = await running.sweep(self._place, self._home, chain.log_id)
@@ -172,9 +185,9 @@ class LogBackup:
         self._folder = f"{self._home}/{chain.log_id}"
         sizes = await asyncio.to_thread(self._place.sizes, self._folder)
         plan = plan_backup(chain, before, sizes)
+        await self._look_for_contents(chain, () if before is None or plan.position is None else before.contents)
         self._segments, self._hash = list(plan.segments), plan.prefix_hash
         chain = await self._copy_entries(chain, plan)
-        await refuse_contents(self._client, self._log, chain.log_id, self._rsm_root, "a backup")  # Made since then.
         manifest = BackupManifest(
             self._home, chain.log_id, made_ms, self._by, chain, _joined(plan, chain), tuple(self._segments),
             tail_revision=self._tail.revision,
@@ -193,10 +206,35 @@ class LogBackup:
                 f"log {self._log}: it begins with revision {manifest.first_revision} now, and no snapshot was found: "
                 "nothing could be restored. Name the lake (--lake), a replica's folder (--data-dir), or start a replica"
             )
-        if before is not None and not self._entries and taken is None and plan.segments == before.segments:
+        manifest, copied = await self._keep_contents(manifest, chain, sizes)
+        is_old = not self._entries and taken is None and not copied
+        if before is not None and is_old and (plan.segments, manifest.contents) == (before.segments, before.contents):
             return BackupOutcome(before, 0, 0, 0)
         await asyncio.to_thread(keep_backup, self._place, manifest)
-        return BackupOutcome(manifest, self._entries, self._bytes, 0 if taken is None else taken.revision)
+        taken_revision = 0 if taken is None else taken.revision
+        return BackupOutcome(manifest, self._entries, self._bytes, taken_revision, new_contents=copied)
+
+    async def _look_for_contents(self, chain: LogChain, known: tuple[BackupContent, ...]) -> None:
+        """Have contents beside the log noted as its records pass; asked once it is known how far those go."""
+        if known or await has_contents(self._client.store, chain.log_id, self._rsm_root):
+            self._contents = KnownContents(known)
+
+    async def _keep_contents(
+        self, manifest: BackupManifest, chain: LogChain, sizes: dict[str, int]
+    ) -> tuple[BackupManifest, int]:
+        """Copy the contents that entries and snapshots name; return the manifest with them, and how many were new."""
+        if self._contents is None:
+            return manifest, 0
+        moved = await read_places(self._client.store, chain.log_id, self._rsm_root)
+        copies = ContentCopies(self._client, chain, moved, self._place, self._folder, self._hold_back)
+        held: list[BackupContent] = []
+        for _, known in sorted(self._contents.by_number.items()):
+            one = BackupContent(known.number, known.content, known.named, known.freed)
+            held.append(msgspec.structs.replace(one, is_kept=await copies.keep(known, sizes)))
+            if self._progress is not None:
+                self._progress(manifest.last_revision, self._bytes)
+        form = CONTENTS_FORMAT if held else BACKUP_FORMAT
+        return msgspec.structs.replace(manifest, contents=tuple(held), format=form), copies.copied
 
     async def _ask_tail(self, chain: LogChain) -> _Tail:
         """Ask the bookies, without the reader that copies, how far the log goes."""
@@ -284,6 +322,8 @@ class LogBackup:
                 "another place, then find out which"
             )
         self._hash = (entry.prefix_hash or entry_hash(entry.payload)).hex()
+        if self._contents is not None:
+            self._contents.fold(decode_records(body_of(entry.payload)), entry.envelope.first_revision)
 
     async def _hold_back(self, count: int) -> None:
         """Count what was copied; wait if that was more than the rate allows."""
@@ -313,6 +353,9 @@ class LogBackup:
                 path = f"{self._folder}/{snapshot_path(whole, file.name)}"
                 await asyncio.to_thread(self._place.copy_in, files / file.name, path)
                 await self._hold_back(file.bytes)
+            if self._contents is not None and manifest.first_revision > 1:
+                for row in await asyncio.to_thread(lambda: list(table_rows(files, whole, CONTENTS_TABLE))):
+                    self._contents.add_row(*content_of_row(row), row.revision)
         return whole
 
 

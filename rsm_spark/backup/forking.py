@@ -33,14 +33,14 @@ from ledger.errors import (
 )
 from ledger.operators import Operator
 from ledger.ports import NodeChange
-from rsm_spark.backup.contents import refuse_contents
 from rsm_spark.backup.copied_ledgers import CopiedLedgers
+from rsm_spark.backup.fork_contents import ForkContents
 from rsm_spark.backup.fork_end import PATIENCE_S, POLL_S, ForkEnd
 from rsm_spark.backup.fork_snapshots import ForkRequest, ForkSnapshots
 from rsm_spark.backup.manifest import BackupError, origins_at
 from rsm_spark.backup.put_snapshot import remove_from_lake
 from rsm_spark.backup.restoring import TRIMMED_LEDGER, RestoreOutcome, check_new_lake
-from rsm_spark.core.admission import password_mark
+from rsm_spark.core.admission import check_level, password_mark
 from rsm_spark.core.chain import ChainLedger, LogChain, LogOrigin, chain_path, encode_chain, log_id_of
 from rsm_spark.core.chain_write import ChainWrite, WriteVerdict
 from rsm_spark.core.envelope import entry_hash
@@ -58,7 +58,6 @@ SHARING_LEVEL = 2
 _TRIES = 10
 _COPIED_MAX = 4 << 20
 """More than that of an open ledger is not copied, if its leader can close it."""
-
 _ROLL_S = 5.0
 
 
@@ -103,6 +102,7 @@ class LogFork:
         self._path = chain_path(target.name, target.rsm_root)
         self._guard = forking_path(self._log_id, target.rsm_root)
         self._sharing = SharedLedgers(client, self._log_id, target.rsm_root)
+        self._contents = ForkContents(client, target, self._log_id, self._sharing)
         self._draft = LogChain(self._log_id)
         self._version = 0
         self._shared: tuple[ChainLedger, ...] = ()
@@ -121,7 +121,6 @@ class LogFork:
         await self._check_name()
         chain, _ = await self._origins.read()
         self._check_origin(chain)
-        await refuse_contents(self._client, target.log, chain.log_id, target.rsm_root, "a fork")
         end = ForkEnd(self._client, self._origins, target, chain)
         await end.find()
         if end.open_bytes > _COPIED_MAX and not target.is_independent and await self._is_rolled():
@@ -150,8 +149,8 @@ class LogFork:
             await self._share(chain)
             if target.is_independent or end.closed is None:
                 await self._copy(chain, end)
-            await refuse_contents(self._client, target.log, chain.log_id, target.rsm_root, "a fork")  # Since then.
             made = self._finished(chain)
+            await self._contents.take(chain, chain.ledgers[end.place], made.origins[-1].revision)
             snapshot = await snapshots.take(chain, self._shared, self._copies)
             await self._write(made)
         except BaseException as error:
@@ -170,6 +169,7 @@ class LogFork:
             len(made.ledgers),
             0 if snapshot is None else snapshot.revision,
             tuple(sorted({one.key_id for one in made.ledgers} - {""})),
+            self._contents.count,
             chain.log_id,
             len(self._shared),
         )
@@ -221,6 +221,7 @@ class LogFork:
         target = self._target
         if chain.unfinished:
             raise BackupError(f"log {target.log}: {chain.unfinished} is making it: wait until that is done")
+        check_level(chain, target.log)
         if chain.format_level < SHARING_LEVEL and not target.is_independent:
             raise BackupError(
                 f"log {target.log}: it has format level {chain.format_level}: a replica of an older version, which "
@@ -313,10 +314,8 @@ class LogFork:
         assert last is not None, "nothing that is shared or copied is open"
         names = {ledger.ledger_id for ledger in self._shared}
         made_ms = time.time_ns() // 1_000_000
-        end = LogOrigin(
-            target.log, chain.log_id, last.last_revision, last.prefix_hash, made_ms, target.by,
-            "that log itself",
-        )  # fmt: skip
+        source = "that log itself"
+        end = LogOrigin(target.log, chain.log_id, last.last_revision, last.prefix_hash, made_ms, target.by, source)
         return LogChain(
             self._log_id,
             first_ledger_id=ledgers[0].ledger_id if chain.is_whole else TRIMMED_LEDGER,
@@ -378,7 +377,8 @@ class LogFork:
                 await store.change([NodeChange(self._path, encode_chain(self._draft), self._version), guard])
                 self._version += 1
             await remove_from_lake(target.lake, self._log_id)
-            await self._sharing.delete([ledger.ledger_id for ledger in self._shared])
+            await self._sharing.delete([*(ledger.ledger_id for ledger in self._shared), *self._contents.shared])
+            await self._contents.forget()
             await self._copies.forget()
             with contextlib.suppress(NoNodeError):
                 await store.change([NodeChange(self._path, None, self._version), NodeChange(self._guard)])

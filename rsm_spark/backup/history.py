@@ -9,9 +9,11 @@ import msgspec
 from rsm_spark.backup.manifest import BackupManifest, BackupSegment, CorruptBackupError, ancestry_of, segment_path
 from rsm_spark.backup.place import BackupPlace
 from rsm_spark.backup.segments import read_segment
-from rsm_spark.core.envelope import root_hash
-from rsm_spark.core.kernel_tables import Checkpoint, peek_checkpoint
+from rsm_spark.core.contents import CONTENTS_TABLE, KnownContents
+from rsm_spark.core.envelope import body_of, root_hash
+from rsm_spark.core.kernel_tables import Checkpoint, peek_checkpoint, peek_description
 from rsm_spark.core.position import LogPosition
+from rsm_spark.core.records import decode_records
 from rsm_spark.core.seal import ForeignEntryError, KeyRing, check_seal
 from rsm_spark.errors import CorruptLogError, ForkedLogError
 from rsm_spark.log.authorship import Authorship, follow_entry
@@ -40,6 +42,7 @@ class BackupHistory:
         found: What was proven so far.
         is_sealed: An entry read had a seal: every one after it must have one.
         snapshots: What the entries say of the revisions of the backup's snapshots, by revision.
+        contents: Contents beside the log that the entries read so far name.
 
     """
 
@@ -61,6 +64,8 @@ class BackupHistory:
         self._epochs = {one.ledger_id: one.leader_epoch for one in manifest.ledgers}
         self.is_sealed = False
         self.snapshots: dict[int, SnapshotPlace] = {}
+        self.contents = KnownContents()
+        self._has_contents = bool(manifest.contents)
         first = manifest.first_revision
         self.found = Authorship(manifest.log, manifest.log_id, first_revision=first, last_revision=first - 1)
 
@@ -87,6 +92,7 @@ class BackupHistory:
                 except ForkedLogError as error:
                     raise CorruptBackupError(f"{shown}: {error}: entries of another history") from error
                 self._note(entry, before)
+                self._note_contents(entry)
                 yield entry
             if self.found.prefix_hash != segment.after or self.found.last_revision != segment.last_revision:
                 raise CorruptBackupError(f"{shown}: it ends otherwise than its manifest says: swapped or changed")
@@ -120,6 +126,30 @@ class BackupHistory:
         # An entry without records ends where the one before it does: the hash tells them apart.
         if (envelope.last_revision, after.hex()) in self._wanted:
             self.snapshots[envelope.last_revision] = SnapshotPlace(entry.position, after.hex(), None)
+
+    def _note_contents(self, entry: LogEntry) -> None:
+        if not self._has_contents:
+            described = peek_description(entry.payload)
+            self._has_contents = described is not None and any(one.name == CONTENTS_TABLE for one in described.tables)
+        if self._has_contents:
+            self.contents.fold(decode_records(body_of(entry.payload)), entry.envelope.first_revision)
+
+    def check_contents(self) -> None:
+        """Compare the contents that the entries read so far name with those that the manifest says.
+
+        Raises:
+            CorruptBackupError: One is not there, or is another one.
+
+        """
+        said = {one.number: one.content for one in self._manifest.contents}
+        for number, known in self.contents.by_number.items():
+            if said.get(number) != known.content:
+                raise CorruptBackupError(
+                    f"{self._place.shown}/{self._manifest.folder}/backups/{self._manifest.name}: revision "
+                    f"{known.named} of the log names content {number} beside it, the manifest "
+                    f"{'another one' if number in said else 'none'}: it was changed, or made by an older version. Take "
+                    "another backup"
+                )
 
     def check_snapshot(self, snapshot: SnapshotManifest) -> SnapshotPlace:
         """Return what the entries say of a snapshot.

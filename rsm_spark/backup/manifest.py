@@ -2,6 +2,7 @@
 
     <place>/<log>/<log id>/entries/<first revision>-<last revision>-<16 hex of its hash>.entries
     <place>/<log>/<log id>/snapshots/<revision>-<8 hex of the prefix hash>/<table>.parquet
+    <place>/<log>/<log id>/contents/<number>-<16 hex of its digest>-<part>.content
     <place>/<log>/<log id>/backups/<last revision>-<made, ms>.json
 
 Files are never changed. A later backup names the files of the one before and adds its own.
@@ -21,17 +22,23 @@ import msgspec
 
 from ledger.decoding import json_decoder
 from rsm_spark.core.chain import Ancestry, LogChain, LogOrigin
+from rsm_spark.core.contents import CHUNK_BYTES, DIGEST_BYTES, KnownContent
 from rsm_spark.errors import LogError
 from rsm_spark.snapshots.checks import snapshot_name
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
 BACKUP_FORMAT = 1
+CONTENTS_FORMAT = 2
+"""Format of a backup with contents beside the entries: versions that know of none refuse it."""
 MANIFEST_BYTES_MAX = 64 << 20
 SEGMENT_BYTES_MAX = 1 << 30
 """No file of entries is longer: a backup begins the next one far below."""
+PART_CHUNKS = 64
+"""Chunks of one file of a content."""
 
 _SEGMENT_NAME = re.compile(r"[0-9]{20}-[0-9]{20}-[0-9a-f]{16}\.entries")
 _MANIFEST_NAME = re.compile(r"[0-9]{20}-([0-9]{13})\.json")
+_CONTENT_NAME = re.compile(r"[0-9]{20}-[0-9a-f]{16}-[0-9]{5}\.content")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _SNAPSHOT_PATH = re.compile(r"[0-9]{20}-[0-9a-f]{8}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _HEX_ID = re.compile(r"[0-9a-f]{32}")
@@ -92,6 +99,17 @@ class BackupSegment(msgspec.Struct, frozen=True):
     entries: int
 
 
+class BackupContent(KnownContent, frozen=True):
+    """Content that states of the log name.
+
+    Attributes:
+        is_kept: The backup has it. If not, it was gone when the backup was made: the last state does not name it.
+
+    """
+
+    is_kept: bool = True
+
+
 class BackupManifest(msgspec.Struct, frozen=True):
     """One backup of one log.
 
@@ -107,6 +125,7 @@ class BackupManifest(msgspec.Struct, frozen=True):
         format: Of the backup.
         tail_revision: Of a record that the log held when the backup began: a backup that does not reach it lacks its
             tail. 0 = by a version that did not look.
+        contents: Contents beside the log that its entries and snapshots name, by number, ascending.
 
     """
 
@@ -120,6 +139,7 @@ class BackupManifest(msgspec.Struct, frozen=True):
     snapshots: tuple[SnapshotManifest, ...] = ()
     format: int = BACKUP_FORMAT
     tail_revision: int = 0
+    contents: tuple[BackupContent, ...] = ()
 
     @property
     def name(self) -> str:
@@ -152,6 +172,9 @@ class BackupManifest(msgspec.Struct, frozen=True):
         found = {segment_path(segment): segment.bytes for segment in self.segments}
         for snapshot in self.snapshots:
             found.update({snapshot_path(snapshot, file.name): file.bytes for file in snapshot.files})
+        for content in self.contents:
+            if content.is_kept:
+                found.update(content_files(content))
         return found
 
 
@@ -163,6 +186,19 @@ def segment_path(segment: BackupSegment) -> str:
 def snapshot_path(snapshot: SnapshotManifest, file: str) -> str:
     """Return where a file of a snapshot lies, below the log's folder."""
     return f"snapshots/{snapshot_name(snapshot)}/{file}"
+
+
+def content_files(known: KnownContent) -> dict[str, int]:
+    """Return the size of each file of a content, in their order, by its path below the log's folder.
+
+    The first begins with the content's index; then follow the chunks, so many a file.
+    """
+    content, found = known.content, {}
+    for part, first in enumerate(range(0, content.chunk_count, PART_CHUNKS)):
+        size = min(content.size, (first + PART_CHUNKS) * CHUNK_BYTES) - first * CHUNK_BYTES
+        name = f"{known.number:020d}-{content.digest.hex()[:16]}-{part:05d}.content"
+        found[f"contents/{name}"] = size + (0 if part else content.chunk_count * DIGEST_BYTES)
+    return found
 
 
 def segment_name(first_revision: int, last_revision: int, sha256: str) -> str:
@@ -193,9 +229,9 @@ def decode_backup(text: bytes, *, log: str, log_id: str, name: str) -> BackupMan
         manifest = json_decoder(BackupManifest).decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptBackupError(f"{place}: it is no manifest of a backup: {error}") from error
-    if manifest.format != BACKUP_FORMAT:
+    if not BACKUP_FORMAT <= manifest.format <= CONTENTS_FORMAT:
         raise CorruptBackupError(
-            f"{place}: it has format {manifest.format}, this version reads {BACKUP_FORMAT}: use a newer version"
+            f"{place}: it has format {manifest.format}, this version reads up to {CONTENTS_FORMAT}: use a newer version"
         )
     wrong = _contradiction(manifest, log, log_id, name)
     if wrong:
@@ -227,7 +263,7 @@ def _contradiction(manifest: BackupManifest, log: str, log_id: str, name: str) -
             f"it ends with revision {manifest.last_revision}, the log held revision {manifest.tail_revision} when it "
             "was begun: its tail is missing"
         )
-    return _wrong_origins(manifest.chain) or _wrong_snapshots(manifest)
+    return _wrong_origins(manifest.chain) or _wrong_snapshots(manifest) or _wrong_contents(manifest)
 
 
 def _wrong_segment(segment: BackupSegment, before: BackupSegment | None) -> str:
@@ -270,11 +306,24 @@ def _wrong_snapshots(manifest: BackupManifest) -> str:
     return ""
 
 
+def _wrong_contents(manifest: BackupManifest) -> str:
+    last = -1
+    for one in manifest.contents:
+        if not last < one.number < 1 << 63 or not one.content.is_whole or one.named <= 0 or one.freed < 0:
+            return f"its content {one.number} cannot be"
+        if not one.is_kept and not one.freed:
+            return f"it names content {one.number} to its end, and does not have it"
+        last = one.number
+    return ""
+
+
 def is_backup_file(path: str) -> bool:
-    """Return whether a path below a log's folder is one of entries or of a snapshot, as backups name them."""
+    """Return whether a path below a log's folder is one of entries, a snapshot or a content, as backups name them."""
     folder, _, name = path.partition("/")
     if folder == "entries":
         return _SEGMENT_NAME.fullmatch(name) is not None
+    if folder == "contents":
+        return _CONTENT_NAME.fullmatch(name) is not None
     return folder == "snapshots" and _SNAPSHOT_PATH.fullmatch(name) is not None
 
 

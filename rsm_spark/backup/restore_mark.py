@@ -31,7 +31,7 @@ from ledger.ports import MetadataStore, NodeChange
 from rsm_spark.backup.manifest import BackupError
 from rsm_spark.core.chain import CHAIN_BYTES_MAX, LogChain, chain_path, check_chain_size, encode_chain
 from rsm_spark.errors import LogError, LogExistsError
-from rsm_spark.log.deletion import ensure_node
+from rsm_spark.log.deletion import contents_path, delete_tree, ensure_node
 from rsm_spark.log.former_names import present_name
 from rsm_spark.log.remains import ledgers_of
 from rsm_spark.log.sharing import SharedLedgers
@@ -198,6 +198,7 @@ async def sweep_restores(client: LedgerClient, rsm_root: str) -> list[int]:
                 # The log may have been made, forked and deleted since: what its forks use stays.
                 shared = SharedLedgers(client, note.log_id, rsm_root)
                 swept += (await shared.delete(await ledgers_of(client, note.log_id, unread=[]))).deleted
+                await delete_tree(store, contents_path(note.log_id, rsm_root))
             await store.delete(path)
     return sorted(swept)
 

@@ -11,25 +11,30 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 
 import msgspec
 
 from ledger.client.client import LedgerClient
+from rsm_spark.backup.content_files import content_chunks
 from rsm_spark.backup.copied_ledgers import STEP_BYTES, CopiedLedgers
 from rsm_spark.backup.history import BackupHistory
+from rsm_spark.backup.made_contents import MadeContents, in_thread
 from rsm_spark.backup.manifest import BackupError, BackupManifest, CorruptBackupError, origins_at
 from rsm_spark.backup.place import BackupPlace
 from rsm_spark.backup.plan import RestorePlan, is_believed, plan_restore
 from rsm_spark.backup.put_snapshot import remove_from_lake, to_its_end
 from rsm_spark.backup.restore_mark import RestoreMark, is_withdrawn
 from rsm_spark.backup.verifying import copied_snapshot, install_snapshot, lacking_keys
-from rsm_spark.core.admission import password_mark
+from rsm_spark.core.admission import check_level, password_mark
 from rsm_spark.core.chain import LogChain, LogOrigin
 from rsm_spark.core.seal import KeyRing
 from rsm_spark.errors import LogExistsError, NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.commit_log import LogEntry
+from rsm_spark.log.contents import note_places
+from rsm_spark.log.deletion import contents_path, delete_tree
 from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.snapshots.manifest import LakeStore, SnapshotManifest
 
@@ -77,6 +82,7 @@ class RestoreOutcome(msgspec.Struct, frozen=True):
         entries, bytes, ledgers: What was written.
         snapshot_revision: Of the snapshot that was put into the folder or lake; 0 = none.
         key_ids: Keys that its replicas need.
+        contents: Contents beside the log that were written, or are shared.
 
     """
 
@@ -90,6 +96,7 @@ class RestoreOutcome(msgspec.Struct, frozen=True):
     ledgers: int
     snapshot_revision: int
     key_ids: tuple[str, ...]
+    contents: int
 
 
 class LogRestore:
@@ -118,6 +125,7 @@ class LogRestore:
         self._target = target
         self._progress = progress
         self._log_id = secrets.token_hex(16)
+        self._contents: MadeContents | None = None
         self._known = {one.ledger_id: one for one in manifest.ledgers}
         self._copies = CopiedLedgers(
             client,
@@ -150,6 +158,8 @@ class LogRestore:
             last = self._ended().envelope
             chain = self._chain()
             self._check_sealed(chain)
+            history.check_contents()
+            await self._write_contents(chain)
             snapshot = self._choose_snapshot(history, plan, chain)
             if snapshot is not None:
                 await to_its_end(lambda: self._put_snapshot(snapshot))
@@ -168,6 +178,7 @@ class LogRestore:
             len(self._copies.ledgers),
             0 if snapshot is None else snapshot.revision,
             tuple(sorted({one.key_id for one in self._copies.ledgers} - {""})),
+            0 if self._contents is None else len(self._contents.places),
         )
 
     async def _undo(self, mark: RestoreMark, why: BaseException) -> None:
@@ -175,11 +186,14 @@ class LogRestore:
         if not await is_withdrawn(mark, self._target.name, why):
             return
         await remove_from_lake(self._target.lake, self._log_id)
-        if await self._copies.forget():
+        is_gone = self._contents is None or await self._contents.forget()
+        if await self._copies.forget() and is_gone:
+            await delete_tree(self._client.store, contents_path(self._log_id, self._target.rsm_root))
             await mark.clear()
 
     async def _check(self, chains: ChainStore, plan: RestorePlan) -> None:
         target, folder = self._target, self._manifest.folder
+        check_level(self._manifest.chain, f"{folder} of the backup")
         with contextlib.suppress(NoSuchLogError):
             chain, _ = await chains.read()
             raise LogExistsError(
@@ -230,6 +244,34 @@ class LogRestore:
         if target.revision is not None and envelope.last_revision > target.revision:
             return True
         return target.time_ms is not None and envelope.logged_ms > target.time_ms
+
+    # ---- contents
+
+    async def _write_contents(self, chain: LogChain) -> None:
+        """Write the contents that the last state names, and note where they lie."""
+        manifest, target, last = self._manifest, self._target, self._ended().envelope.last_revision
+        if not manifest.contents:
+            return
+        wanted = [one for one in manifest.contents if one.is_named_at(last)]
+        lost = next((one for one in wanted if not one.is_kept), None)
+        if lost is not None:
+            raise BackupError(
+                f"backup {manifest.folder}: revision {last} of the log names content {lost.number} beside it, which "
+                f"was gone when the backup was made: choose revision {lost.freed} or a later one"
+            )
+        password = target.password
+        if chain.key_id:
+            assert target.keys is not None, "checked before"
+            password = target.keys.password(chain.key_id, self._log_id)
+        self._contents = made = MadeContents(
+            self._client, target.name, self._log_id, password=password, quorum=target.quorum
+        )
+        for one in wanted:
+            async with aclosing(in_thread(content_chunks(self._place, manifest, one))) as chunks:
+                await made.write(one, chunks)
+            if self._progress is not None:
+                self._progress(last, self._copies.bytes + made.bytes)
+        await note_places(self._client.store, self._log_id, made.places, target.rsm_root)
 
     # ---- chain and snapshot
 

@@ -10,9 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rsm_spark.backup.content_files import content_chunks
 from rsm_spark.backup.history import BackupHistory
 from rsm_spark.backup.manifest import BackupManifest, CorruptBackupError, snapshot_path
 from rsm_spark.backup.place import BackupPlace
+from rsm_spark.core.contents import CONTENTS_TABLE, content_of_row
+from rsm_spark.core.machine import Row
 from rsm_spark.core.seal import KeyRing
 from rsm_spark.errors import SnapshotError
 from rsm_spark.log.authorship import Authorship
@@ -54,14 +57,33 @@ def verify_backup(
     for snapshot in manifest.snapshots:
         if history.check_snapshot(snapshot).checkpoint is None:
             unnamed.append(snapshot.revision)
-        with copied_snapshot(place, manifest, snapshot):
-            pass
+        with copied_snapshot(place, manifest, snapshot) as (store, whole):
+            if manifest.contents:
+                _check_rows(manifest, store.read(whole))
+    history.check_contents()
+    for content in manifest.contents:
+        if content.is_kept:
+            for _ in content_chunks(place, manifest, content):
+                pass
     if keys is not None and not history.is_sealed:
         raise CorruptBackupError(
             f"backup {manifest.folder}/backups/{manifest.name}: a key was given, but no entry has a seal: somebody has "
             "changed the backup, or the log had no key yet; then leave --log-key out"
         )
     return history.found, unnamed
+
+
+def _check_rows(manifest: BackupManifest, rows: Iterator[Row]) -> None:
+    """Check that the manifest has the contents that the rows of a snapshot name."""
+    said = {one.number: one.content for one in manifest.contents}
+    for row in rows:
+        if row.table == CONTENTS_TABLE:
+            number, content = content_of_row(row)
+            if said.get(number) != content:
+                raise CorruptBackupError(
+                    f"backup {manifest.folder}/backups/{manifest.name}: a snapshot names content {number}, the "
+                    "manifest does not, or another one: it was changed"
+                )
 
 
 @contextmanager

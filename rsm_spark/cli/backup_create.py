@@ -66,6 +66,7 @@ def summary_of(manifest: BackupManifest) -> dict[str, Any]:
         "first_revision": manifest.first_revision,
         "last_revision": manifest.last_revision,
         "snapshots": [one.revision for one in manifest.snapshots],
+        "contents": sum(one.is_kept for one in manifest.contents),
         "bytes": sum(manifest.files.values()),
         "key_ids": list(manifest.key_ids),
     }
@@ -198,16 +199,18 @@ def _tell_created(outcome: BackupOutcome, gone: list[str], took_s: float, *, as_
                 "new_entries": outcome.new_entries,
                 "new_bytes": outcome.new_bytes,
                 "new_snapshot": outcome.new_snapshot or None,
+                "new_contents": outcome.new_contents,
                 "removed": gone,
                 "swept": outcome.swept,
                 "seconds": round(took_s, 3),
             }
         )
         return
-    if not outcome.new_entries and not outcome.new_snapshot:
+    if not outcome.new_entries and not outcome.new_snapshot and not outcome.new_contents:
         typer.echo(f"log {manifest.log}: nothing new since backup {manifest.name}")
     else:
         snapshot = f", snapshot of revision {outcome.new_snapshot:,}" if outcome.new_snapshot else ""
+        snapshot += f", {outcome.new_contents:,} large files" if outcome.new_contents else ""
         typer.echo(
             f"log {manifest.log}: backup {manifest.name}, revisions {manifest.first_revision:,} to "
             f"{manifest.last_revision:,}; new: {outcome.new_entries:,} entries{snapshot}, "

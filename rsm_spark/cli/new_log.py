@@ -66,5 +66,7 @@ def tell_made(outcome: RestoreOutcome, how: NewLogOptions, log_key: Path | None)
         typer.echo(f"  revision {how.at_revision:,} is within an entry, which was left out as a whole")
     if outcome.snapshot_revision:
         typer.echo(f"  snapshot of revision {outcome.snapshot_revision:,} in {how.data_dir or how.lake}")
+    if outcome.contents:
+        typer.echo(f"  with {outcome.contents:,} contents beside its entries")
     if outcome.key_ids:
         typer.echo(f"  its replicas need key {', '.join(outcome.key_ids)}: --log-key {log_key or 'FILE'}")

@@ -17,6 +17,7 @@ import hmac
 from collections.abc import Sequence
 
 from rsm_spark.core.chain import LogChain
+from rsm_spark.core.records import FORMAT_LEVEL
 from rsm_spark.errors import ForkedLogError, LogError
 
 _NO_PASSWORD = "none"  # noqa: S105 # the mark of logs whose ledgers have none
@@ -97,11 +98,7 @@ def check_admission(
             "under this name: its data were lost or replaced. Check the metadata URI; to serve the present log start "
             "with an empty data directory"
         )
-    if chain.format_level > format_level:
-        raise FormatLevelError(
-            f"log {log_name}: it has format level {chain.format_level}, this version knows up to {format_level}: "
-            "start a newer version; a level once raised is never lowered"
-        )
+    check_level(chain, log_name, format_level)
     if mark:
         _check_key(chain, log_name, key_ids, is_sealed=is_sealed)
     if chain.key_id and all(ledger.key_id for ledger in chain.ledgers):
@@ -112,6 +109,20 @@ def check_admission(
         raise LedgerPasswordError(
             f"log {log_name}: its ledgers {has}, {lacking}: it could not take the log over. Give every replica the "
             "same ledger password"
+        )
+
+
+def check_level(chain: LogChain, log_name: str, format_level: int = FORMAT_LEVEL) -> None:
+    """Refuse a log that may hold what this version does not know: a copy could lack something.
+
+    Raises:
+        FormatLevelError: Its level is above the one that is known.
+
+    """
+    if chain.format_level > format_level:
+        raise FormatLevelError(
+            f"log {log_name}: it has format level {chain.format_level}, this version knows up to {format_level}: "
+            "start a newer version; a level once raised is never lowered"
         )
 
 

@@ -13,8 +13,18 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ledger.decoding import convert, msgpack_decoder
-from rsm_spark.core.envelope import body_of, decode_envelope
-from rsm_spark.core.machine import Field, FieldType, Fold, RecordDescription, Row, RowChange, TableDescription
+from rsm_spark.core.envelope import body_of, decode_envelope, record_count_of
+from rsm_spark.core.machine import (
+    Field,
+    FieldType,
+    Fold,
+    MachineDescription,
+    RecordDescription,
+    Row,
+    RowChange,
+    TableDescription,
+    decode_description,
+)
 from rsm_spark.core.records import (
     MIGRATIONS_TABLE,
     SESSIONS_TABLE,
@@ -308,6 +318,24 @@ def peek_checkpoint(payload: bytes | memoryview) -> Checkpoint | None:
                 raise CorruptLogError(f"checkpoint with the fields {record.fields!r}") from error
             return Checkpoint(revision, digest, row_count, envelope.prefix_hash)
     return None
+
+
+def peek_description(payload: bytes | memoryview) -> MachineDescription | None:
+    """Return the description that an entry begins with, without applying it; None if it begins otherwise.
+
+    Raises:
+        CorruptLogError: It is no entry, or none of this log's format.
+
+    """
+    count = record_count_of(payload)
+    if count == 0:
+        return None
+    body = body_of(payload)
+    skipped = 1 if count < 16 else 3 if count < 65_536 else 5
+    if bytes(body[skipped : skipped + 3]) != b"\x93\x00\xc0":
+        return None
+    first = decode_records(body)[0]
+    return decode_description(first.fields[0]) if first.type == KernelRecord.MACHINE_DESCRIBED else None
 
 
 assert {record.type for record in KERNEL_RECORDS} == set(KernelRecord)

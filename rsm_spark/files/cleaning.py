@@ -37,7 +37,7 @@ from rsm_spark.files.commands import (
     UploadBegun,
 )
 from rsm_spark.log.chain_store import ChainStore
-from rsm_spark.log.contents import has_contents
+from rsm_spark.log.contents import ContentPlaces, has_contents, makers_of
 from rsm_spark.log.sharing import SharedLedgers
 
 _LOGGER = logging.getLogger(__name__)
@@ -84,6 +84,7 @@ class FileCleaner:
         self._ask = ask
         self._leads = leads
         self._pause_s = pause_s
+        self._places = ContentPlaces(client.store, rsm_root)
         self._wake = asyncio.Event()
         self._swept_at: float | None = None
 
@@ -124,7 +125,8 @@ class FileCleaner:
         due = [one for one in found.ledgers if is_due(one, chain)]
         for first in range(0, len(due), _AT_ONCE):
             some = due[first : first + _AT_ONCE]
-            await self._delete(chain, [one.ledger for one in some if await self._is_content(chain, one)])
+            held = [await self._held(chain, one) for one in some]
+            await self._delete(chain, [ledger for ledger in held if ledger is not None])
             await self._execute(ForgetLedgers("/", tuple(one.ledger for one in some)))
 
     async def sweep(self) -> None:
@@ -132,33 +134,37 @@ class FileCleaner:
         chain, _ = await self._chains.read()
         if not await has_contents(self._client.store, chain.log_id, self._rsm_root):
             return
-        ledgers = await self._client.list()
+        ledgers, places = await self._client.list(), await self._places.of(chain)
+        logged = {one.ledger: one.logged for one in places.values()}
         for first in range(0, len(ledgers), _AT_ONCE):
-            asked = []
+            asked: dict[int, tuple[int, int]] = {}  # By the ledger that the log names: the one that is there, number.
             for ledger in ledgers[first : first + _AT_ONCE]:
                 with contextlib.suppress(NoSuchLedgerError):  # Deleted meanwhile.
                     custom = (await self._client.metadata(ledger)).custom
                     number = content_number(custom)
                     if number is not None and maker_of(custom) == chain.log_id:
-                        asked.append((ledger, number))
+                        asked[logged.get(ledger, ledger)] = ledger, number
             if asked:
-                found = await self._ask(FindNameless("/", tuple(asked)))
+                named = tuple((one, number) for one, (_, number) in asked.items())
+                found = await self._ask(FindNameless("/", named))
                 assert isinstance(found, NamelessLedgers)
-                await self._delete(chain, list(found.ledgers))
+                await self._delete(chain, [asked[one][0] for one in found.ledgers])
             await asyncio.sleep(_PAUSE_S)
 
-    async def _is_content(self, chain: LogChain, freed: FreedLedger) -> bool:
-        """Return whether a ledger was made for the upload that the log says. So nobody has another one deleted."""
+    async def _held(self, chain: LogChain, freed: FreedLedger) -> int | None:
+        """Return the ledger of a content; None = it is gone, or was not made for it: so nobody has others deleted."""
+        ledger = await self._places.ledger_of(chain, freed.number, freed.ledger)
         try:
-            custom = (await self._client.metadata(freed.ledger)).custom
+            custom = (await self._client.metadata(ledger)).custom
         except NoSuchLedgerError:  # Deleted before, and not forgotten.
-            return False
-        makers = {chain.log_id, *(one.log_id for one in chain.origins)}
-        if content_number(custom) == freed.number and maker_of(custom) in makers:
-            return True
-        said = "ledger %d is named as the content of file %d, and is not"
-        _LOGGER.error(said, freed.ledger, freed.number, extra={"ledger": freed.ledger})
-        return False
+            return None
+        if content_number(custom) == freed.number and maker_of(custom) in makers_of(chain):
+            return ledger
+        # Contents of before the last origin may have stayed with that one.
+        if freed.number > (chain.origins[-1].revision if chain.origins else 0):
+            said = "ledger %d is named as the content of file %d, and is not"
+            _LOGGER.error(said, ledger, freed.number, extra={"ledger": ledger})
+        return None
 
     async def _delete(self, chain: LogChain, ledgers: list[int]) -> None:
         if not ledgers:

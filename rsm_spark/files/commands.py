@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from rsm_spark.files.content import FileContent
+from rsm_spark.core.contents import FileContent
 from rsm_spark.files.errors import FileError, FileFault, file_error
 
 ANY = -1

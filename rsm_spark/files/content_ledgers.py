@@ -14,12 +14,12 @@ from ledger.client.client import LedgerClient
 from ledger.client.read_handle import ReadHandle
 from ledger.client.write_handle import WriteHandle
 from rsm_spark.core.chain import LogChain
-from rsm_spark.core.orphans import content_metadata, content_number, maker_of
+from rsm_spark.core.contents import CHUNK_BYTES, FileContent, digest_of
+from rsm_spark.core.orphans import content_metadata
+from rsm_spark.errors import DamagedContentError
 from rsm_spark.files.commands import FilePlace
-from rsm_spark.files.content import CHUNK_BYTES, FileContent, digest_of
-from rsm_spark.files.errors import DamagedContentError
 from rsm_spark.log.chain_store import ChainStore
-from rsm_spark.log.contents import note_contents
+from rsm_spark.log.contents import ContentPlaces, checked_chunk, logged_ledgers, note_contents, open_content
 from rsm_spark.runtime.settings import ReplicaSettings
 
 _FETCHED_MAX = 32
@@ -113,6 +113,7 @@ class ContentLedgers:
         self._chains = chains
         self._log = log
         self._settings = settings
+        self._places = ContentPlaces(client.store, settings.rsm_root)
         self._opened: OrderedDict[FileContent, _Opened] = OrderedDict()
         self._index_bytes = 0
         self._is_noted = False
@@ -136,7 +137,17 @@ class ContentLedgers:
         if not self._is_noted:
             await note_contents(self._client.store, chain.log_id, settings.rsm_root)
             self._is_noted = True
-        handle = await self._client.create(
+        older = logged_ledgers((await self._places.of(chain)).values())
+        while True:
+            handle = await self._new_ledger(chain, number)
+            if handle.ledger_id not in older:  # Else the log could not tell it from a content of the log of before.
+                return ContentWriter(handle)
+            handle.abandon()
+            await self._client.delete(handle.ledger_id)
+
+    async def _new_ledger(self, chain: LogChain, number: int) -> WriteHandle:
+        settings = self._settings
+        return await self._client.create(
             ensemble_size=settings.ensemble_size,
             write_quorum=settings.write_quorum,
             ack_quorum=settings.ack_quorum,
@@ -144,7 +155,6 @@ class ContentLedgers:
             custom=content_metadata(self._log, chain.log_id, number),
             ensemble_min=settings.ack_quorum,
         )
-        return ContentWriter(handle)
 
     def _password(self, chain: LogChain) -> bytes:
         keys = self._settings.log_keys
@@ -191,10 +201,7 @@ class ContentLedgers:
     async def _chunk(self, opened: _Opened, content: FileContent, number: int) -> bytes:
         async with self._fetching:
             (entry,) = await opened.handle.read(number, number)
-        fault = content.fault_of_chunk(opened.digests, number, entry.payload)
-        if fault:
-            raise _damaged(content, fault)
-        return entry.payload
+        return checked_chunk(content, opened.digests, number, entry.payload)
 
     async def _open(self, place: FilePlace) -> _Opened:
         content = place.content
@@ -202,29 +209,11 @@ class ContentLedgers:
         if found is not None:
             self._opened.move_to_end(content)
             return found
-        handle = await self._client.open_no_recovery(content.ledger, password=None)
-        fault = await self._fault_of_ledger(place, handle)
-        if fault:
-            raise _damaged(content, fault)
-        (entry,) = await handle.read(content.chunk_count, content.chunk_count)
-        fault = content.fault_of_index(entry.payload)
-        if fault:
-            raise _damaged(content, fault)
-        opened = _Opened(handle, entry.payload)
+        chain, _ = await self._chains.read()
+        ledger = await self._places.ledger_of(chain, place.number, content.ledger)
+        opened = _Opened(*await open_content(self._client, chain, place.number, content, ledger))
         self._remember(content, opened)
         return opened
-
-    async def _fault_of_ledger(self, place: FilePlace, handle: ReadHandle) -> str:
-        """Return why a ledger is not the one that was made for a content; "" = it is. So nobody reads another's."""
-        metadata = handle.metadata
-        if content_number(metadata.custom) != place.number:
-            return "it was not made for this file"
-        chain, _ = await self._chains.read()
-        if maker_of(metadata.custom) not in {chain.log_id, *(one.log_id for one in chain.origins)}:
-            return "it was not made for this log"
-        if not metadata.is_closed or metadata.last_entry_id != place.content.chunk_count:
-            return f"its last entry is {metadata.last_entry_id}, that of the index is {place.content.chunk_count}"
-        return ""
 
     def _remember(self, content: FileContent, opened: _Opened) -> None:
         if content in self._opened:  # Read by another request meanwhile.
@@ -239,9 +228,3 @@ class ContentLedgers:
 def _looked_at(task: asyncio.Task[bytes]) -> None:
     if not task.cancelled():
         task.exception()
-
-
-def _damaged(content: FileContent, fault: str) -> DamagedContentError:
-    return DamagedContentError(
-        f"ledger {content.ledger} does not hold the content that the log names: {fault}; nothing of it is given out"
-    )

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from rsm_spark.core.contents import FileContent
 from rsm_spark.files.commands import ANY, RenameRule
-from rsm_spark.files.content import FileContent
 from rsm_spark.files.errors import FileError, FileFault
 from rsm_spark.files.limits import CHILDREN_MAX, PARTS_MAX, bound_of, check_owner, check_size, time_of
 from rsm_spark.files.paths import is_below, names_of, path_of, shown

@@ -2,7 +2,6 @@
 
 * `FileError(RsmError)`        says by a `FileFault` what kind it is
   * `NoSuchFileError`          there is nothing at that path
-* `DamagedContentError(RsmError)`  a ledger does not hold the content that was written to it
 """
 
 from __future__ import annotations
@@ -49,10 +48,6 @@ class FileError(RsmError):
 
 class NoSuchFileError(FileError):
     """There is no such file or directory."""
-
-
-class DamagedContentError(RsmError):
-    """A ledger does not hold the content that was written to it: nothing of it is given out."""
 
 
 def file_error(fault: FileFault, message: str) -> FileError:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from rsm_spark.core.contents import CHUNK_BYTES
 from rsm_spark.files.commands import ANY
-from rsm_spark.files.content import CHUNK_BYTES
 from rsm_spark.files.errors import FileError, FileFault
 from rsm_spark.files.paths import shown
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
+from rsm_spark.core.contents import CONTENTS_TABLE, FREED_TABLE, FileContent
 from rsm_spark.core.machine import Decision, DueRecords, MachineDescription, Row, RowChange
 from rsm_spark.core.table_machine import TableMachine
 from rsm_spark.files.commands import (
@@ -52,16 +53,13 @@ from rsm_spark.files.commands import (
     decode_query,
     encode,
 )
-from rsm_spark.files.content import FileContent
 from rsm_spark.files.errors import FileError, FileFault
 from rsm_spark.files.limits import LEDGERS_MAX, PART_BYTES_MAX
 from rsm_spark.files.paths import names_of, shown
 from rsm_spark.files.records import (
-    CONTENTS_TABLE,
     ENTERED,
     ENTRIES_TABLE,
     FILES_DESCRIPTION,
-    FREED_TABLE,
     LEDGER_GONE,
     PART_ERASED,
     PART_WRITTEN,

@@ -14,14 +14,21 @@
 
 from __future__ import annotations
 
+from rsm_spark.core.contents import (
+    CONTENT_FREED,
+    CONTENT_GONE,
+    CONTENT_NAMED,
+    CONTENT_UNNAMED,
+    CONTENTS_TABLE,
+    FREED_TABLE,
+)
 from rsm_spark.core.machine import Field, FieldType, MachineDescription, TableDescription
 from rsm_spark.core.table_machine import delete, upsert
 
 ENTRIES_TABLE, PARTS_TABLE, QUOTAS_TABLE, UPLOADS_TABLE = "entries", "parts", "quotas", "uploads"
-CONTENTS_TABLE, FREED_TABLE = "contents", "freed"
 
 ENTERED, REMOVED, PART_WRITTEN, PART_ERASED, QUOTA_SET, QUOTA_CLEARED, UPLOADED, UPLOAD_ENDED = range(16, 24)
-LEDGER_NAMED, LEDGER_UNNAMED, LEDGER_FREED, LEDGER_GONE = range(24, 28)
+LEDGER_NAMED, LEDGER_UNNAMED, LEDGER_FREED, LEDGER_GONE = CONTENT_NAMED, CONTENT_UNNAMED, CONTENT_FREED, CONTENT_GONE
 
 ROOT, TRASH = 0, -1
 NO_LEDGER = -1

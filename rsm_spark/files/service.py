@@ -19,12 +19,13 @@ from ledger.http.routes import METRICS_TYPE, ProbePage
 from ledger.http.tokens import Tokens
 from ledger.rights.table import Right
 from rsm_spark.client.leader_links import links_of
+from rsm_spark.core.contents import CONTENTS_TABLE, FREED_TABLE
 from rsm_spark.files.cleaning import FileCleaner
 from rsm_spark.files.commands import FileCommand, FileDone, FileQuery, FileResult, UploadBegun
 from rsm_spark.files.content_ledgers import ContentLedgers
 from rsm_spark.files.desk import ANSWER_S, FileDesk
 from rsm_spark.files.machine import FileMachine
-from rsm_spark.files.records import CONTENTS_TABLE, FREED_TABLE, ROOT
+from rsm_spark.files.records import ROOT
 from rsm_spark.files.scopes import FileScopes
 from rsm_spark.files.settings import FileSettings
 from rsm_spark.files.webhdfs.call import WebHdfsState

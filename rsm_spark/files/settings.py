@@ -34,9 +34,7 @@ class FileSettings(StoreSettings, frozen=True, kw_only=True):
     log: Annotated[str, Option("Name of the file store's log.", variables=("RSM_LOG",))] = DEFAULT_LOG
     ledger_files: Annotated[
         bool,
-        Option(
-            "Files above 1 MiB lie in ledgers of their own, up to 8 GiB; backups and forks of the log are then refused."
-        ),
+        Option("Files above 1 MiB lie in ledgers of their own, up to 8 GiB; its backups are as large as they are."),
     ] = False
     http: FileHttpSettings = FileHttpSettings()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from rsm_spark.files.content import FileContent
+from rsm_spark.core.contents import FileContent
 from rsm_spark.files.draft import Contents, FileDraft, Quotas
 from rsm_spark.files.errors import FileError, FileFault
 from rsm_spark.files.limits import (

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
+from rsm_spark.core.contents import FileContent
 from rsm_spark.errors import InvalidCommandError, RsmError
 from rsm_spark.files.commands import (
     BeginUpload,
@@ -20,7 +21,6 @@ from rsm_spark.files.commands import (
     UploadBegun,
     WriteUpload,
 )
-from rsm_spark.files.content import FileContent
 
 Execute = Callable[[FileCommand], Awaitable[FileDone | UploadBegun]]
 """Has a command carried out; raises `FileError` where it is refused."""

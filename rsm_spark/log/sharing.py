@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -157,7 +158,7 @@ class SharedLedgers:
     # ---- what it uses
 
     async def use(self, log: str, ledger_ids: Mapping[str, Collection[int]]) -> None:
-        """Note what this log, which is being made, is going to use; read the origin's chain again afterwards.
+        """Note what this log, which is being made, is going to use besides; read the origin's chain again afterwards.
 
         Args:
             log: Its name.
@@ -169,9 +170,14 @@ class SharedLedgers:
         """
         for owner in sorted(ledger_ids):
             note = msgspec.json.encode(LedgerUse(log, self._log_id, tuple(ledger_ids[owner])))
+            more = tuple(ledger_ids[owner])
             while True:
                 with contextlib.suppress(NoNodeError):  # The node above went with the last other user: once more.
-                    await self._store.create(f"{self._root}/{owner}/{self._log_id}", note, parents=True)
+                    try:
+                        await self._store.create(f"{self._root}/{owner}/{self._log_id}", note, parents=True)
+                    except NodeExistsError:
+                        if await self._rewrite(owner, partial(_joined, more)) is None:
+                            continue
                     break
 
     async def used(self) -> list[int]:
@@ -308,6 +314,12 @@ async def _users_of(store: MetadataStore, root: str, owner: str) -> list[LedgerU
             f"{error}"
         ) from error
     return found
+
+
+def _joined(more: tuple[int, ...], note: LedgerUse) -> LedgerUse:
+    known = set(note.ledger_ids)
+    new = tuple(one for one in more if one not in known)
+    return msgspec.structs.replace(note, ledger_ids=(*note.ledger_ids, *new))
 
 
 def _left(note: LedgerUse, going: set[int]) -> LedgerUse:

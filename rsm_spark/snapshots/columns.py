@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from io import BufferedWriter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -168,3 +169,19 @@ def rows_of_batch(batch: pa.RecordBatch) -> Iterator[Row]:
     """Iterate over the rows of Arrow columns in `ROW_SCHEMA`."""
     columns = [batch.column(name).to_pylist() for name in ROW_SCHEMA.names]
     return map(Row, *columns)
+
+
+def rows_of_file(path: Path) -> Iterator[Row]:
+    """Iterate over the rows of a Parquet file in `ROW_SCHEMA`. Holds one row group at a time.
+
+    Raises:
+        OSError, pa.ArrowException: It cannot be read, or has other columns.
+
+    """
+    with pq.ParquetFile(path, memory_map=True) as parquet:
+        if not parquet.schema_arrow.equals(ROW_SCHEMA):
+            raise pa.ArrowInvalid(f"{path.name} has the columns {parquet.schema_arrow.names}")
+        # Not iter_batches: it joins row groups until it has its number of rows, whatever their size.
+        for group in range(parquet.num_row_groups):
+            for batch in parquet.read_row_group(group, use_threads=False).to_batches():
+                yield from rows_of_batch(batch)

@@ -25,12 +25,11 @@ from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rsm_spark.core.machine import Row
 from rsm_spark.errors import CorruptSnapshotError, SnapshotError
 from rsm_spark.snapshots.checks import KEEP_MIN, MANIFEST_NAME, RowCheck, checked_manifest, snapshot_name
-from rsm_spark.snapshots.columns import ROW_SCHEMA, RowFile, rows_of_batch, steps_of
+from rsm_spark.snapshots.columns import RowFile, rows_of_file, steps_of
 from rsm_spark.snapshots.disk import SnapshotDisk
 from rsm_spark.snapshots.incoming import INCOMING, IncomingSnapshot
 from rsm_spark.snapshots.manifest import SnapshotDamage, SnapshotFile, SnapshotManifest, encode_manifest
@@ -299,13 +298,7 @@ class LocalSnapshots:
 
     def _rows(self, folder: Path, manifest: SnapshotManifest) -> Iterator[Row]:
         for described in manifest.files:
-            with pq.ParquetFile(folder / described.name, memory_map=True) as parquet:
-                if not parquet.schema_arrow.equals(ROW_SCHEMA):
-                    raise pa.ArrowInvalid(f"{described.name} has the columns {parquet.schema_arrow.names}")
-                # Not iter_batches: it joins row groups until it has its number of rows, whatever their size.
-                for group in range(parquet.num_row_groups):
-                    for batch in parquet.read_row_group(group, use_threads=False).to_batches():
-                        yield from rows_of_batch(batch)
+            yield from rows_of_file(folder / described.name)
 
     def _found(self) -> list[SnapshotManifest | SnapshotDamage]:
         return [self._find(name) for name in sorted(self._names(), reverse=True)]
@@ -377,6 +370,18 @@ class LocalSnapshots:
             number += 1
             path = self._folder / f"{name}-{number}"
         return path
+
+
+def table_rows(folder: Path, manifest: SnapshotManifest, table: str) -> Iterator[Row]:
+    """Iterate over the rows of one table of a snapshot, in the order of its files. Holds one row group at a time.
+
+    Raises:
+        OSError, pa.ArrowException: A file cannot be read.
+
+    """
+    for described in manifest.files:
+        if described.table == table:
+            yield from rows_of_file(folder / described.name)
 
 
 def _files_of(folder: Path) -> list[tuple[str, int, int]]:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from rsm_spark.core.contents import CONTENTS_TABLE, FileContent, digest_of
 from rsm_spark.files import cleaning
 from rsm_spark.files.cleaning import FileCleaner
 from rsm_spark.files.commands import FindNameless, ListFreed, NamelessLedgers
-from rsm_spark.files.content import FileContent, digest_of
 from rsm_spark.files.content_ledgers import ContentWriter
 from rsm_spark.files.draft import FileDraft
 from rsm_spark.files.machine import FileMachine
-from rsm_spark.files.records import CONTENTS_TABLE, ENTERED
+from rsm_spark.files.records import ENTERED
 from rsm_spark.files.uploads import FileUploads
 
 Patch = pytest.MonkeyPatch

@@ -26,14 +26,16 @@ import msgspec
 from ledger.errors import LedgerError, NoSuchLedgerError
 from ledger.testing.hosts import SimHost
 from ledger.testing.loop import SimulationError
+from rsm_spark.core import contents as content
 from rsm_spark.core.chain import chain_path, decode_chain
 from rsm_spark.core.commands import AnswerStatus, Command, OpenSession, Query, Request
+from rsm_spark.core.contents import CONTENTS_TABLE
 from rsm_spark.core.envelope import Envelope
 from rsm_spark.core.freshness import INDEXED
 from rsm_spark.core.orphans import content_number
 from rsm_spark.core.records import Record
-from rsm_spark.errors import InvalidCommandError, NoLeaderError, OutcomeUnknownError, RsmError
-from rsm_spark.files import cleaning, content, content_ledgers, uploads, writing
+from rsm_spark.errors import DamagedContentError, InvalidCommandError, NoLeaderError, OutcomeUnknownError, RsmError
+from rsm_spark.files import cleaning, content_ledgers, uploads, writing
 from rsm_spark.files.commands import (
     CreateFile,
     DeleteEntry,
@@ -53,9 +55,9 @@ from rsm_spark.files.commands import (
     decode_result,
     encode,
 )
-from rsm_spark.files.errors import DamagedContentError, FileError, NoSuchFileError
+from rsm_spark.files.errors import FileError, NoSuchFileError
 from rsm_spark.files.machine import FileMachine
-from rsm_spark.files.records import CONTENTS_TABLE, LEDGER_FREED, LEDGER_NAMED, UPLOAD_ENDED, UPLOADED
+from rsm_spark.files.records import LEDGER_FREED, LEDGER_NAMED, UPLOAD_ENDED, UPLOADED
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.status import ReplicaRole

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ledger.http.problems import HttpProblem
-from rsm_spark.errors import InvalidCommandError, OutcomeUnknownError
+from rsm_spark.errors import DamagedContentError, InvalidCommandError, OutcomeUnknownError
 from rsm_spark.files.commands import ANY, EntriesSum, EntryShown
-from rsm_spark.files.errors import DamagedContentError, FileError, FileFault
+from rsm_spark.files.errors import FileError, FileFault
 
 BLOCK_BYTES = 128 * 1024 * 1024
 """Size of a block that files are said to have; they have none."""

@@ -9,12 +9,14 @@ import pytest
 
 from ledger.errors import NoSuchLedgerError
 from ledger.testing.simulation import Simulation
+from rsm_spark.core import contents as content
 from rsm_spark.core.chain import ChainLedger, LogChain, LogOrigin
+from rsm_spark.core.contents import CHUNK_BYTES, CONTENTS_TABLE, FREED_TABLE, FileContent, chunks_of, digest_of
 from rsm_spark.core.machine import MachineDescription, TableDescription
 from rsm_spark.core.orphans import content_metadata, content_number, custom_metadata, is_orphan
 from rsm_spark.core.table_machine import upsert
-from rsm_spark.errors import InvalidCommandError, InvalidDescriptionError
-from rsm_spark.files import content, content_ledgers
+from rsm_spark.errors import DamagedContentError, InvalidCommandError, InvalidDescriptionError
+from rsm_spark.files import content_ledgers
 from rsm_spark.files.cleaning import is_due
 from rsm_spark.files.commands import (
     AppendFile,
@@ -39,12 +41,10 @@ from rsm_spark.files.commands import (
     WriteUpload,
     encode,
 )
-from rsm_spark.files.content import CHUNK_BYTES, FileContent, chunks_of, digest_of
 from rsm_spark.files.content_ledgers import ContentLedgers
-from rsm_spark.files.errors import DamagedContentError
 from rsm_spark.files.limits import LARGE_BYTES_MAX, UPLOAD_MS
 from rsm_spark.files.machine import FileMachine
-from rsm_spark.files.records import CONTENTS_TABLE, FILES_DESCRIPTION, FREED_TABLE, UPLOADS_TABLE
+from rsm_spark.files.records import FILES_DESCRIPTION, UPLOADS_TABLE
 from rsm_spark.files.scopes import FileScopes
 from rsm_spark.files.writing import write_file
 from rsm_spark.runtime.settings import ReplicaSettings
