@@ -40,6 +40,7 @@ from broker.worker.codec import load_codec
 from broker.worker.executors.threads import ThreadExecutor
 from broker.worker.registry import Registry
 from broker.worker.settings import WorkerSettings
+from broker.worker.submit.settings import SubmitSettings
 from broker.worker.work_options import WorkOptions
 from broker.worker.worker import Worker
 from connectors.errors import OptionError
@@ -52,6 +53,7 @@ from connectors.pool.shares import write_allocations
 from connectors.pool.statements import SharedSession
 from connectors.source.preflight import check_source
 from ledger.errors import UsageError
+from ledger.options import options_in
 from ledger.tls import TlsSettings
 from rsm_spark.transport.security import Security
 
@@ -62,8 +64,10 @@ if TYPE_CHECKING:
 _ENTRY = "broker.pool.member:run_member"
 _STOP_LOOK_S = 0.25
 _METADATA_VARIABLE = "RSM_METADATA_URI"
-_OF_THE_POOL = ("worker_id", "location", "code_dir", "code_reads")
-"""Options of a worker that its pool says: names, and places on an executor's machine."""
+_OF_THE_POOL = (
+    "worker_id", "location", "code_dir", "code_reads", *(option.name for option in options_in(SubmitSettings)),
+)  # fmt: skip
+"""Options of a worker that its pool says: names, and places on an executor's machine; executors submit nothing."""
 
 
 def _parser() -> JobParser:

@@ -6,9 +6,11 @@ import msgspec
 
 SPARK_PYTHON = "spark_python"
 """Type of functions of code pools that are given a session of Spark."""
-GUARDED_TYPES = frozenset({"spark_sql", SPARK_PYTHON})
+SPARK_SUBMIT = "spark_submit"
+"""Type of whole applications that a worker hands to Spark."""
+GUARDED_TYPES = frozenset({"spark_sql", SPARK_PYTHON, SPARK_SUBMIT})
 """Types whose tasks reach further than a task should: a statement calls Java's methods on the pool's driver, and with a
-session of Spark a function reaches what executors do."""
+session of Spark a function, or an application, reaches what executors do."""
 
 
 class ErrorRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,7 +14,7 @@ from broker.machine.commands import EndedRun
 from broker.machine.limits import RESULT_BYTES_MAX
 from broker.machine.statuses import TaskStatus
 from broker.machine.worker_messages import AssignedRun
-from broker.wire.code_declaration import check_entry
+from broker.wire.code_declaration import check_function
 from broker.worker.outcomes import failed
 from ledger.errors import UsageError
 from rsm_spark.codecs.framing import PayloadCodec, decoded, encoded
@@ -28,7 +28,7 @@ def load_codec(name: str) -> PayloadCodec:
         UsageError: There is no such function, it fails, or what it makes is no codec.
 
     """
-    check_entry(name)
+    check_function(name)
     module, _, attribute = name.partition(":")
     try:
         found: Any = importlib.import_module(module)

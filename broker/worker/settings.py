@@ -14,6 +14,7 @@ from broker.worker.core.protocol_limits import ProtocolLimits
 from broker.worker.executors.children import ChildLimits
 from broker.worker.jail.jails import JailSettings
 from broker.worker.option_units import amounts_unit, numbers_unit
+from broker.worker.submit.settings import SubmitSettings
 from ledger.errors import UsageError
 from ledger.options import Option
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
@@ -29,6 +30,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             the executor can run.
         children: How the processes of code pools are treated.
         jail: What code that comes with tasks may do.
+        submit: How applications of Spark are submitted.
         limits: Times and sizes of the protocol.
 
     """
@@ -66,6 +68,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ] = None
     children: ChildLimits = ChildLimits()
     jail: JailSettings = JailSettings()
+    submit: SubmitSettings = SubmitSettings()
     log: Annotated[str, Option("Name of the broker's log, by which ZooKeeper names the leader.")] = "broker"
     rsm_root: Annotated[str, Option("Root of the logs in ZooKeeper.")] = DEFAULT_RSM_ROOT
     limits: ProtocolLimits = ProtocolLimits()
@@ -89,6 +92,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                     raise UsageError(f"{what} {name!r}: {amount} is no amount; expected a name and 0 or more")
         if not 0 <= self.tenant_share_percent <= 100:
             raise UsageError(f"a tenant's share is 0 to 100 percent, not {self.tenant_share_percent}")
+        self.submit.check()
 
     def offer(self, known_types: Sequence[str] | None) -> WorkerOffer:
         """Return what is offered to the broker.

@@ -4,6 +4,7 @@ What to say and what to heed is decided in `broker.worker.core.protocol`; `broke
 the clock, the executors, and the order in which things begin and end.
 """
 
+# Longer than 400 lines: what a worker is made of begins and ends here, in one order.
 from __future__ import annotations
 
 import asyncio
@@ -16,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from broker.machine.commands import EndedRun, ProgressOf
-from broker.machine.policies import WorkerOffer
+from broker.machine.policies import SPARK_SUBMIT, WorkerOffer
 from broker.machine.worker_messages import AssignedRun
 from broker.worker.code.pools import CodePools, PoolLimits
 from broker.worker.code.support import CodeSupport
@@ -39,6 +40,7 @@ from broker.worker.outcomes import refused
 from broker.worker.run_counts import RunCounts
 from broker.worker.settings import WorkerSettings
 from broker.worker.stream import WorkerStream
+from broker.worker.submit.applications import SparkApplications
 from ledger.errors import UsageError
 from rsm_spark.codecs.framing import PayloadCodec
 from rsm_spark.errors import RsmError
@@ -90,6 +92,7 @@ class Worker:
         self._settings = settings
         self._executor = executor
         self._codec = codec
+        self._applications = SparkApplications(settings.submit) if settings.submit.master else None
         self._security = security if security is not None else Security.from_environment()
         self._security.check_caller()
         self._finder = BrokerFinder(
@@ -103,7 +106,7 @@ class Worker:
             settings.worker_id,
             os.urandom(16).hex(),
             settings.location or f"{socket.gethostname()}:{os.getpid()}",
-            settings.offer(executor.types),
+            settings.offer(self._types),
             is_killable=executor.is_killable,
             limits=settings.limits,
         )
@@ -113,6 +116,7 @@ class Worker:
             limits=PoolLimits(children=settings.children),
             jail=settings.jail,
             support=support,
+            applications=self._applications,
         )
         self.trouble = "not tried yet"
         self.counts = RunCounts()
@@ -136,7 +140,7 @@ class Worker:
         self._link = BrokerLink(self._protocol, self._security, self._apply, self._note_served)
         await self._executor.start(self, self._settings.threads)
         # What child processes have imported is known only now.
-        self._protocol.offer = self._settings.offer(self._executor.types)
+        self._protocol.offer = self._settings.offer(self._types)
         await self._pools.start(self, self._settings.threads)
         self._task = self._loop.create_task(self._run(), name=f"rsm-worker-{self._settings.worker_id}")
         self._on_timer()
@@ -152,6 +156,8 @@ class Worker:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        if self._applications is not None:
+            await self._applications.close()
         await self._pools.close()
         await self._executor.close()
         await self._finder.close()
@@ -304,8 +310,7 @@ class Worker:
                     self._start(effect.runs)
                 case StopRuns():
                     for assignment_id in effect.assignment_ids:
-                        if not self._pools.stop(assignment_id, effect.reason):
-                            self._executor.stop(assignment_id, effect.reason)
+                        self._stop(assignment_id, effect.reason)
                 case EndStream():
                     self._link.end(effect.why)
                 case FollowLeader():
@@ -324,11 +329,28 @@ class Worker:
         self.counts.begin(runs)
         if self._codec is not None:
             runs = self._opened(self._codec, runs)
+        if deployed := [run for run in runs if run.code]:
+            self._pools.run(deployed)
         own = [run for run in runs if not run.code]
+        if self._applications is not None:
+            for run in own:
+                if run.type == SPARK_SUBMIT:
+                    self._applications.run(run, self)
+            own = [run for run in own if run.type != SPARK_SUBMIT]
         if own:
             self._executor.run(own)
-        if len(own) < len(runs):
-            self._pools.run([run for run in runs if run.code])
+
+    def _stop(self, assignment_id: int, reason: StopReason) -> None:
+        if self._pools.stop(assignment_id, reason):
+            return
+        if self._applications is None or not self._applications.stop(assignment_id, reason):
+            self._executor.stop(assignment_id, reason)
+
+    @property
+    def _types(self) -> Sequence[str] | None:
+        """Types that it can run, if that is known."""
+        types = self._executor.types
+        return types if types is None or self._applications is None else [*types, SPARK_SUBMIT]
 
     def _opened(self, codec: PayloadCodec, runs: list[AssignedRun]) -> list[AssignedRun]:
         """Return the runs whose payloads can be decoded; the others are refused."""

@@ -188,7 +188,7 @@ async def test_a_tenant_neither_lifts_a_ban_nor_names_what_reaches_further(
             answer = await caller.ask(method, f"/api/v1/{path}", body, token=by)
             return answer.status, json.loads(answer.body).get("reason", "")
 
-        for guarded in ("spark_sql", "spark_python"):
+        for guarded in ("spark_sql", "spark_python", "spark_submit"):
             assert await ask("POST", "tasks", {"type": guarded}) == (403, "not-allowed")
         assert await ask("POST", "tasks/batch", {"tasks": [{"type": "a"}, {"type": "spark_sql"}]}) == (
             403,

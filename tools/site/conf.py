@@ -54,6 +54,7 @@ docs/process-options
 docs/guides/from-kafka
 docs/guides/from-kafka-and-delta-sinks
 docs/worker-pools
+docs/spark-applications
 docs/broker-history
 docs/payloads
 ```

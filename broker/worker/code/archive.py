@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from broker.wire.code_declaration import DECLARATION_FILE, CodeDeclaration, read_declaration
+from broker.wire.code_declaration import DECLARATION_FILE, CodeDeclaration, is_application, read_declaration
 from ledger.errors import UsageError
 from rsm_spark.errors import RsmError
 
@@ -117,6 +117,12 @@ def declared(folder: Path) -> CodeDeclaration:
     except (UsageError, OSError) as error:
         raise CodeArchiveError(str(error)) from error
     for entry in found.entries:
+        if is_application(entry):
+            if not (folder / entry.partition("#")[0]).is_file():
+                raise CodeArchiveError(
+                    f"{DECLARATION_FILE} declares {entry!r}, and there is no such file in the archive"
+                )
+            continue
         module = folder.joinpath(*entry.partition(":")[0].split("."))
         beside = module.parent.glob(f"{module.name}.*")  # A module may be a library too: name.cpython-311-….so
         if not module.is_dir() and not any(one.suffix in {".py", ".so"} for one in beside):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from broker.wire.code_declaration import check_entry
+from broker.wire.code_declaration import check_function
 from ledger.errors import UsageError
 
 
@@ -36,7 +36,7 @@ def entry_of(mode: str, code: str, folder: str) -> Callable[..., Any]:
 
     """
     try:
-        check_entry(mode)
+        check_function(mode)
     except UsageError as error:
         raise EntryError(f"code {code}: {error}") from None
     module_name, _, attribute = mode.partition(":")

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from broker.machine.commands import EndedRun, ProgressOf
-from broker.machine.policies import SPARK_PYTHON
+from broker.machine.policies import SPARK_PYTHON, SPARK_SUBMIT
 from broker.machine.worker_messages import AssignedRun
 from broker.worker.code.archive import ArchiveLimits, CodeArchiveError, declared, measure, unpack
 from broker.worker.code.download import download
@@ -34,6 +34,7 @@ from broker.worker.executors.executor import RunListener
 from broker.worker.jail.jails import Jails, JailSettings, MachineJail, look_for_jail
 from broker.worker.outcomes import failed, refused, stopped
 from broker.worker.stream import CodeGoneError, WorkerStream
+from broker.worker.submit.applications import SparkApplications
 from rsm_spark.errors import RsmError
 
 _LOGGER = logging.getLogger(__name__)
@@ -67,8 +68,8 @@ class _Pool:
     """One archive."""
 
     __slots__ = (
-        "active_count", "children", "code", "entries", "folder", "free_s", "removal", "sha256", "size", "task",
-        "unpacked_bytes", "waiting",
+        "active_count", "children", "code", "driver_jails", "entries", "folder", "free_s", "removal", "sha256",
+        "size", "task", "unpacked_bytes", "waiting",
     )  # fmt: skip
 
     def __init__(self, code: str) -> None:
@@ -78,6 +79,8 @@ class _Pool:
         self.waiting: list[AssignedRun] = []
         self.children: Children | None = None
         self.folder: Path | None = None
+        # Of the drivers of its applications; None = they need none.
+        self.driver_jails: Jails | None = None
         # What its archive declares, and how large its files are.
         self.entries: frozenset[str] = frozenset()
         self.unpacked_bytes = 0
@@ -99,6 +102,7 @@ class CodePools:
         limits: How pools are treated.
         jail: What their code may do.
         support: Gives functions more than context and payload; None = they get nothing else.
+        applications: Runs applications of Spark; None = none are run here.
 
     Attributes:
         fetched_count: Archives downloaded.
@@ -113,8 +117,10 @@ class CodePools:
         limits: PoolLimits | None = None,
         jail: JailSettings | None = None,
         support: CodeSupport | None = None,
+        applications: SparkApplications | None = None,
     ) -> None:
         self._stream_now = stream_now
+        self._applications = applications
         self._support = support
         self._limits = limits if limits is not None else PoolLimits()
         self._jail = jail if jail is not None else JailSettings()
@@ -152,10 +158,7 @@ class CodePools:
     def run(self, runs: Sequence[AssignedRun]) -> None:
         """Begin runs; the first one of a code fetches it."""
         for run in runs:
-            if (run.type == SPARK_PYTHON) != (self._support is not None):
-                why = f"this worker has no Spark for tasks of type {SPARK_PYTHON}"
-                if self._support is not None:
-                    why = f"code here is for tasks of type {SPARK_PYTHON}, not {run.type!r}"
+            if why := self._refusal(run):
                 self._listener.on_ended([refused(run.task_id, run.assignment_id, why)])
                 continue
             if self._support is not None:
@@ -176,6 +179,16 @@ class CodePools:
             if pool.task is None:
                 pool.task = self._loop.create_task(self._prepare(pool), name=f"rsm-code-{run.code}")
 
+    def _refusal(self, run: AssignedRun) -> str:
+        """Return why runs of this type have no code here; "" = they have."""
+        if run.type == SPARK_SUBMIT and self._support is None:
+            return "" if self._applications is not None else "this worker submits nothing to Spark (--submit-master)"
+        if self._support is not None and run.type != SPARK_PYTHON:
+            return f"code here is for tasks of type {SPARK_PYTHON}, not {run.type!r}"
+        if self._support is None and run.type == SPARK_PYTHON:
+            return f"this worker has no Spark for tasks of type {SPARK_PYTHON}"
+        return ""
+
     def stop(self, assignment_id: int, reason: StopReason) -> bool:
         """Ask a run to end, and force it; return whether it is one of a code pool."""
         pool = self._of_run.get(assignment_id)
@@ -185,7 +198,8 @@ class CodePools:
         if waiting is not None:
             pool.waiting.remove(waiting)
             self.on_ended([stopped(waiting.task_id, assignment_id, reason)])
-        elif pool.children is not None:
+        elif self._applications is None or not self._applications.stop(assignment_id, reason):
+            assert pool.children is not None
             pool.children.stop(assignment_id, reason)
         return True
 
@@ -278,6 +292,23 @@ class CodePools:
         await asyncio.to_thread(jails.open_code)
         return jails
 
+    async def _driver_jails(self, folder: Path) -> Jails | None:
+        """Return jails of drivers of Spark; None = there are no drivers here, or the code is trusted."""
+        if self._looking is None or self._applications is None:
+            return None
+        machine = await asyncio.shield(self._looking)
+        jails = Jails(
+            machine,
+            self._applications.jail(self._jail),
+            folder,
+            # A driver and its executors talk to each other.
+            has_network=True,
+            memory_bytes=0,
+            has_name=True,
+        )
+        await asyncio.to_thread(jails.open_code)
+        return jails
+
     async def _prepare(self, pool: _Pool) -> None:
         """Fetch a pool, or look whether the one here is still the broker's; then have its runs begin."""
         try:
@@ -308,8 +339,13 @@ class CodePools:
         """Have children run what the archive declares; refuse the rest before any of its code is started for it."""
         assert pool.children is not None
         allowed = [run for run in runs if run.mode in pool.entries]
-        if allowed:
-            pool.children.run(allowed)
+        if functions := [run for run in allowed if run.type != SPARK_SUBMIT]:
+            pool.children.run(functions)
+        for run in allowed:
+            if run.type == SPARK_SUBMIT:
+                assert self._applications is not None
+                assert pool.folder is not None
+                self._applications.run_deployed(run, self, str(pool.folder / "code"), pool.driver_jails)
         if len(allowed) < len(runs):
             told = ", ".join(sorted(pool.entries)[:_NAMED_ENTRIES])
             more = ", …" if len(pool.entries) > _NAMED_ENTRIES else ""
@@ -337,6 +373,7 @@ class CodePools:
         declaration = await asyncio.to_thread(declared, folder / "code")
         pool.entries = frozenset(declaration.entries)
         jails = await self._jails(pool, folder, wants_network=declaration.network)
+        pool.driver_jails = await self._driver_jails(folder)
         self.fetched_count += 1
         pool.sha256, pool.size = hashlib.sha256(archive).hexdigest(), len(archive)
         limits = self._limits.children
@@ -404,7 +441,7 @@ class CodePools:
     def _end_later(self, pool: _Pool) -> None:
         """End the pool's children, then remove its files; the pool is empty from now on."""
         children, folder, size = pool.children, pool.folder, pool.unpacked_bytes
-        pool.children = pool.folder = None
+        pool.children = pool.folder = pool.driver_jails = None
         pool.unpacked_bytes = 0
 
         async def end() -> None:

@@ -58,7 +58,7 @@ class CommandProcess:
         finally:
             for fd in (their_in, their_out, their_err):
                 os.close(fd)
-        return cls(process, await _write_end(our_in), await _read_end(our_out), await _read_end(our_err))
+        return cls(process, await write_end(our_in), await read_end(our_out), await read_end(our_err))
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the command and all that it has started."""
@@ -114,14 +114,16 @@ class CommandProcess:
         return kept
 
 
-async def _read_end(fd: int) -> asyncio.StreamReader:
+async def read_end(fd: int) -> asyncio.StreamReader:
+    """Return a reader of a pipe."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", 0))
     return reader
 
 
-async def _write_end(fd: int) -> asyncio.StreamWriter:
+async def write_end(fd: int) -> asyncio.StreamWriter:
+    """Return a writer to a pipe."""
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(fd, "wb", 0))
     return asyncio.StreamWriter(transport, protocol, None, loop)

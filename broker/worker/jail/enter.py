@@ -20,12 +20,12 @@ import select
 import signal
 import stat
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 from broker.worker.jail import kernel
 from broker.worker.jail.calls import filter_program
+from broker.worker.jail.orphans import end_rest, reaped
 from broker.worker.jail.plan import JailPlan
 
 _DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -37,7 +37,6 @@ _NAMESPACES = (
     | kernel.CLONE_NEWCGROUP
 )  # fmt: skip
 _MOST_KILLABLE = "1000"
-_KILLERS_MAX = 100
 
 
 def enter(plan: JailPlan, fd: int) -> None:
@@ -114,59 +113,13 @@ def _keep(plan: JailPlan, outer: int, fd: int, writing: int) -> None:
     os.close(fd)
     status = None
     while status is None and signal.sigwait(awaited) == signal.SIGCHLD:
-        for pid, ended in _ended():
+        for pid, ended in reaped():
             if pid == child:
                 status = ended
-    _end_rest(plan.uid)
+    end_rest(plan.uid)
     if status is not None:
         os.write(writing, struct.pack("i", status))
     os._exit(0)
-
-
-def _ended() -> Iterator[tuple[int, int]]:
-    """Reap what has ended."""
-    with contextlib.suppress(ChildProcessError):
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            yield found
-
-
-def _end_rest(uid: int) -> None:
-    """Kill, as I, all that C has started, and what they have: orphans become I's own children.
-
-    Args:
-        uid: Whom C was; 0 = it had no user of its own.
-
-    """
-    for _ in range(_KILLERS_MAX if uid else 0):
-        killer = os.fork()
-        if not killer:
-            # All at once: what forks faster than it can be counted does not get away.
-            os.setgroups([])
-            os.setresgid(uid, uid, uid)
-            os.setresuid(uid, uid, uid)
-            os.kill(-1, signal.SIGKILL)
-            os._exit(0)
-        if os.waitpid(killer, 0)[1] != signal.SIGKILL:
-            break  # Nobody has killed it before it did.
-    while True:
-        for pid in _children():
-            os.kill(pid, signal.SIGKILL)
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
-        for _ in _ended():
-            pass
-
-
-def _children() -> Iterator[int]:
-    own = str(os.getpid())
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):
-                # The name of a program may have any letters in it, so read from behind it.
-                if (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1] == own:
-                    yield int(entry.name)
 
 
 def _end_as(inner: int, reading: int) -> NoReturn:
@@ -233,6 +186,8 @@ def _make_file_system(plan: JailPlan) -> None:
         _make_directory(str(Path(root, name).parent))
         with contextlib.suppress(FileExistsError):  # Something to be read lies there.
             Path(root, name).symlink_to(scratch)
+    if plan.has_name:
+        _make_accounts(root, plan.uid or os.geteuid(), scratch)
     _make_directory(f"{root}/proc")
     # A container may forbid a new one. Then there is none: that of outside is not shown.
     with contextlib.suppress(OSError):
@@ -276,6 +231,12 @@ def _make_devices(root: str, scratch: str) -> None:
         kernel.change_mounts(target, are_devices=True)
     Path(root, "dev", "shm").symlink_to(scratch)
     Path(root, "dev", "fd").symlink_to("/proc/self/fd")
+
+
+def _make_accounts(root: str, user: int, home: str) -> None:
+    _make_directory(f"{root}/etc")
+    Path(root, "etc", "passwd").write_text(f"jailed:x:{user}:{user}::{home}:/bin/sh\n")
+    Path(root, "etc", "group").write_text(f"jailed:x:{user}:\n")
 
 
 def _make_directory(path: str) -> None:

@@ -134,11 +134,19 @@ class Jails:
         folder: Of the pool, as `PoolFolder.make` returns it.
         has_network: Whether the pool was granted it.
         memory_bytes: Of a child; 0 = as the settings say.
+        has_name: Whether the user of a child has a name; see `JailPlan`.
 
     """
 
     def __init__(
-        self, machine: MachineJail, settings: JailSettings, folder: Path, *, has_network: bool, memory_bytes: int
+        self,
+        machine: MachineJail,
+        settings: JailSettings,
+        folder: Path,
+        *,
+        has_network: bool,
+        memory_bytes: int,
+        has_name: bool = False,
     ) -> None:
         self._machine = machine
         self._settings = settings
@@ -157,6 +165,7 @@ class Jails:
             scratch_bytes=settings.scratch_bytes,
             cpu_s=settings.cpu_s,
             processes=settings.processes if support.has_namespaces or support.has_own_user else 0,
+            has_name=has_name,
         )
 
     @property

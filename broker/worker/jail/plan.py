@@ -43,6 +43,7 @@ class JailPlan(msgspec.Struct, frozen=True, kw_only=True):
     processes: int = 64
     files: int = 1024
     cpu_s: int = 0
+    has_name: bool = False
 
     @property
     def code_inside(self) -> str:

@@ -39,7 +39,7 @@ def _deploy(broker: DrivenBroker, code: str) -> None:
 def test_ordinary_types_are_everybodys_guarded_ones_and_pools_are_not(broker: DrivenBroker) -> None:
     _deploy(broker, "pool")
     assert isinstance(_submit(broker, Spec("mail", resources={"gpu": 1}, group=7)), TasksSubmitted)
-    for spec in (Spec("spark_sql"), Spec("spark_python"), Spec("mail", code="pool", mode="a:b")):
+    for spec in (Spec("spark_sql"), Spec("spark_python"), Spec("spark_submit"), Spec("mail", code="pool", mode="a:b")):
         reply = _submit(broker, spec)
         assert refusal(reply) == Refusal.NOT_ALLOWED
         assert "rsm tenant set acme --allow-" in reply.reason  # type: ignore[attr-defined]
@@ -68,7 +68,7 @@ def test_a_policy_lists_what_else_may_be_named(broker: DrivenBroker) -> None:
 def test_a_star_is_no_key_to_a_guarded_type(broker: DrivenBroker) -> None:
     broker.run(c.SetTenant("acme", TenantPolicy(types=("*",))))
     assert isinstance(_submit(broker, Spec("anything")), TasksSubmitted)
-    for guarded in ("spark_sql", "spark_python"):
+    for guarded in ("spark_sql", "spark_python", "spark_submit"):
         assert refusal(_submit(broker, Spec(guarded))) == Refusal.NOT_ALLOWED
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.machine.policies import SPARK_PYTHON
+from broker.machine.policies import SPARK_PYTHON, SPARK_SUBMIT
 from broker.machine.statuses import Outcome, TaskStatus
 from broker.worker.core.effects import StopReason
 from broker.worker.jail.jails import JailSettings
@@ -106,3 +106,5 @@ async def test_code_runs_only_where_its_type_is_at_home(tmp_path: Path) -> None:
         end = await heard.end_of(2)
         assert end.outcome == Outcome.REFUSED
         assert "this worker has no Spark" in end.error
+        made.run([run(3, SPARK_SUBMIT, code="one", mode="a.py")])
+        assert "submits nothing to Spark" in (await heard.end_of(3)).error

@@ -1,0 +1,1 @@
+"""Whole Spark applications as tasks: type `spark_submit`."""
