@@ -10,10 +10,12 @@ from typing import Final
 
 from ledger.client.answers import Answered, AnswerQueue
 from ledger.client.pool import ConnectionPool
-from ledger.core.placement import BookieState, choose_ensemble, choose_replacement
+from ledger.core.placement import BookieState, choose_ensemble, choose_replacement, ranked_bookies
+from ledger.core.placement_rule import ClusterPlacement, choose_by_rule, choose_replacement_by_rule
 from ledger.wire.codes import INFO_FLAG_FREE_DISK, Status
 from ledger.wire.packets import InfoRequest, InfoResponse
 from ledger.zookeeper.ledgers import LedgerStore
+from ledger.zookeeper.placement_rules import placement_in_force
 
 _ANSWER_TIMEOUT_S: Final = 1.0
 """A bookie that does not say within this time how much room it has is not chosen to replace another."""
@@ -22,7 +24,7 @@ _SUSPECT_ANSWER_TIMEOUT_S: Final = 0.25
 
 
 class Placement:
-    """Chooses bookies as the settings say: `placement`, `racks`.
+    """Chooses bookies by the cluster's rule, and as the settings say: `placement`, `racks`.
 
     A bookie that was killed stays registered until its session times out. So new ensembles leave out those that this
     client fails to reach, as long as enough others are there; and a replacement has to answer before it is used.
@@ -56,6 +58,10 @@ class Placement:
         if count_min is not None and count_min < count:
             states = await self._that_answer(states, count, count_min)
             count = max(count_min, min(count, len(states)))
+        rule = await self._rule()
+        if rule is not None:
+            ranked = ranked_bookies(states, self._pool.settings.placement, self._rng)
+            return choose_by_rule(count, ranked, rule, min(write_quorum, count))
         return choose_ensemble(
             count,
             states,
@@ -80,20 +86,41 @@ class Placement:
 
         """
         states = await self._states()
+        rule = await self._rule()
         silent: list[str] = []
         while True:
-            chosen = choose_replacement(
-                states,
-                ensemble=ensemble,
-                excluded=[*excluded, *silent],
-                policy=self._pool.settings.placement,
-                rng=self._rng,
-                position=position,
-                write_quorum=write_quorum,
-            )
+            chosen = self._choose(states, rule, position, ensemble, [*excluded, *silent], write_quorum)
             if chosen is None or await self._ask([chosen]):
                 return chosen
             silent.append(chosen)
+
+    def _choose(
+        self,
+        states: Sequence[BookieState],
+        rule: ClusterPlacement | None,
+        position: int,
+        ensemble: Sequence[str],
+        excluded: Collection[str],
+        write_quorum: int,
+    ) -> str | None:
+        policy = self._pool.settings.placement
+        if rule is not None:
+            ranked = ranked_bookies(states, policy, self._rng)
+            return choose_replacement_by_rule(
+                ranked, rule, ensemble=ensemble, excluded=excluded, position=position, write_quorum=write_quorum
+            )
+        return choose_replacement(
+            states,
+            ensemble=ensemble,
+            excluded=excluded,
+            policy=policy,
+            rng=self._rng,
+            position=position,
+            write_quorum=write_quorum,
+        )
+
+    async def _rule(self) -> ClusterPlacement | None:
+        return await placement_in_force(self._ledgers) if self._pool.settings.keeps_rule else None
 
     async def _states(self) -> list[BookieState]:
         registered = await self._ledgers.writable_bookies()

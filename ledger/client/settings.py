@@ -44,6 +44,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         login: User and password, for bookies that demand a log-in (SASL, DIGEST-MD5). `None`: none.
         placement: How bookies are chosen: "random", "free-space" or "rack" (see `ledger.core.placement`).
         racks: Bookie id, or the host part of one -> rack, for the rack policy; `read_racks` reads them from a file.
+        keeps_rule: Bookies are chosen by the cluster's placement rule, if it has one (`ledger.core.placement_rule`),
+            and by `placement` among those that it allows.
         bookie_info_interval_s: How old the known free space of a bookie may be, for the free-space policy.
         explicit_lac_interval_s: How often a writer tells the bookies its LAC, if it has moved, so that readers see
             the last entries of a writer that pauses; `None`: only by `write_lac`.
@@ -69,6 +71,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     login: LoginSettings | None = None
     placement: PlacementPolicy = "random"
     racks: dict[str, str] = {}
+    keeps_rule: bool = True
     bookie_info_interval_s: float = 60.0
     explicit_lac_interval_s: float | None = None
 

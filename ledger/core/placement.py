@@ -84,7 +84,7 @@ def choose_ensemble(
             f"cannot place a ledger on {count} bookies: {len(candidates)} are writable ({names}); start more, or ask "
             "for a smaller ensemble"
         )
-    ranked = _ranked(candidates, policy, rng)
+    ranked = ranked_bookies(candidates, policy, rng)
     if policy == "rack":
         ranked = _alternating(ranked)
     chosen = sorted(ranked, key=lambda bookie: bookie.is_suspect)[:count]  # stable: the policy's order stays
@@ -118,7 +118,7 @@ def choose_replacement(
     """
     taken = {*ensemble, *excluded}
     candidates = list({bookie.bookie_id: bookie for bookie in bookies if bookie.bookie_id not in taken}.values())
-    ranked = _ranked(candidates, policy, rng)
+    ranked = ranked_bookies(candidates, policy, rng)
     if policy == "rack":
         rack_of = {bookie.bookie_id: bookie.rack for bookie in bookies}
         ranked.sort(key=_rack_cost(rack_of, ensemble, excluded, position, write_quorum or len(ensemble)))
@@ -126,7 +126,7 @@ def choose_replacement(
     return ranked[0].bookie_id if ranked else None
 
 
-def _ranked(bookies: Sequence[BookieState], policy: PlacementPolicy, rng: Randomness) -> list[BookieState]:
+def ranked_bookies(bookies: Sequence[BookieState], policy: PlacementPolicy, rng: Randomness) -> list[BookieState]:
     """Return the bookies in random order, those with more room likely to be first if the policy says so.
 
     A sample without replacement by weight: the largest `u ** (1 / weight)` first (Efraimidis and Spirakis).

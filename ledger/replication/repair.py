@@ -22,7 +22,8 @@ import msgspec
 from ledger.client.client import LedgerClient
 from ledger.client.pool import ConnectionPool
 from ledger.core.metadata import LedgerMetadata, Segment
-from ledger.core.placement import BookieState, choose_replacement
+from ledger.core.placement import BookieState, choose_replacement, ranked_bookies
+from ledger.core.placement_rule import choose_replacement_by_rule
 from ledger.errors import (
     BadVersionError,
     MetadataSessionLostError,
@@ -37,6 +38,7 @@ from ledger.replication.core.repair_plan import Refill, RepairPlan, Replace, mis
 from ledger.replication.marks import LedgerLock, MarkStore
 from ledger.replication.questions import ends_of, list_entries, read_bad_entries
 from ledger.replication.settings import ReplicationSettings
+from ledger.zookeeper.placement_rules import placement_in_force
 
 _LOGGER = logging.getLogger(__name__)
 _ATTEMPTS_MAX: Final = 5
@@ -215,7 +217,8 @@ class LedgerRepair:
         spare = await self._spare(replace, metadata, lost)
         if spare is None:
             error = NotEnoughBookiesError(
-                f"no bookie can take the place of {replace.bookie_id} in {list(replace.fragment.bookies)}: start one"
+                f"no bookie can take the place of {replace.bookie_id} in {list(replace.fragment.bookies)}: "
+                "start one, where the cluster's placement rule allows it"
             )
             self._problems.append(str(error))
             return metadata
@@ -280,6 +283,16 @@ class LedgerRepair:
         suspects = self._pool.suspects()
         writable = await self._ledgers.writable_bookies()
         bookies = [BookieState(bookie_id, is_suspect=bookie_id in suspects) for bookie_id in writable]
+        rule = await placement_in_force(self._ledgers) if self._pool.settings.keeps_rule else None
+        if rule is not None:
+            return choose_replacement_by_rule(
+                ranked_bookies(bookies, self._settings.placement, self._rng),
+                rule,
+                ensemble=replace.fragment.bookies,
+                excluded=(*lost, *self._refused),
+                position=replace.position,
+                write_quorum=metadata.quorum.write_quorum,
+            )
         return choose_replacement(
             bookies,
             ensemble=replace.fragment.bookies,

@@ -48,7 +48,9 @@ SIM_STORE = StorageSettings(
     free_bytes_min=1 << 20,
 )
 """Small files, so that much happens in a short run."""
-SIM_CLIENT = ClientSettings(connect_timeout_s=2.0, request_timeout_s=2.0, quorum_timeout_s=6.0, long_poll_s=1.0)
+SIM_CLIENT = ClientSettings(
+    connect_timeout_s=2.0, request_timeout_s=2.0, quorum_timeout_s=6.0, long_poll_s=1.0, keeps_rule=False
+)
 
 ServerPatch = Callable[[BookieServer], None]
 

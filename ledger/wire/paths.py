@@ -118,6 +118,11 @@ def underreplication_path(root: str) -> str:
     return f"{root}/underreplication"
 
 
+def placement_path(root: str) -> str:
+    """Return the node of the cluster's placement rule; ours: BookKeeper's tools do not look into it."""
+    return f"{underreplication_path(root)}/placement"
+
+
 def high_order_bits_of(name: str) -> int | None:
     """Return the number in the name of a long-id generator; None if it is none."""
     digits = name.removeprefix(_HIGH_ORDER_BITS_PREFIX)

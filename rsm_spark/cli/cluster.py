@@ -22,6 +22,7 @@ from ledger.zookeeper.ledgers import LedgerStore
 from rsm_spark.cli.cluster_audit import audit as audit_command
 from rsm_spark.cli.cluster_bookies import ClusterBookie, look_at_bookies, look_at_cookies
 from rsm_spark.cli.cluster_link import cluster_ledgers
+from rsm_spark.cli.cluster_placement import placement, set_placement
 from rsm_spark.cli.copies import RUN_ONE, copies_facts, painted_copies
 from rsm_spark.cli.terminal import print_json, print_rows, printable, run
 from rsm_spark.cli.watching import WatchOption, watch
@@ -40,6 +41,8 @@ _For = Annotated[
 _GIB = 1 << 30
 
 app.command(name="audit")(audit_command)
+app.command(name="placement")(placement)
+app.command(name="set-placement")(set_placement)
 
 
 @app.command()

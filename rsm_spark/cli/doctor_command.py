@@ -18,6 +18,7 @@ from ledger.operator_commands import this_operator
 from ledger.replication.copies_report import report_copies
 from rsm_spark.cli.doctor import Finding, Grade, look_at_cluster, look_at_disk, look_at_here, look_at_log
 from rsm_spark.cli.doctor_copies import look_at_copies
+from rsm_spark.cli.doctor_placement import look_at_placement
 from rsm_spark.cli.doctor_spark import look_at_spark
 from rsm_spark.cli.log import log_names
 from rsm_spark.cli.status import describe_log
@@ -82,6 +83,7 @@ async def _cluster(at: LogsOptions, forget: Sequence[str]) -> list[Finding]:
             await forget_log(client.store, log, at.rsm_root, by=this_operator().name, at_ms=at_ms)
         found = await look_at_cluster(client)
         found += look_at_copies(await report_copies(client.ledgers))
+        found += await look_at_placement(client.ledgers)
         bookies = await client.ledgers.writable_bookies()
         for name in await log_names(client, at.rsm_root):
             try:
