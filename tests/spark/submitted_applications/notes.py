@@ -8,6 +8,8 @@ from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
 while len(sys.argv) > 1:
+    # Asked of the JVM: a program that outlives its driver notes nothing more.
+    spark.sparkContext._jvm.java.lang.System.nanoTime()
     with Path(sys.argv[1]).open("a") as file:
         file.write(".")
     time.sleep(0.05)
