@@ -194,6 +194,9 @@ class TaskRequests:
     async def _origin(self, call: ConsoleCall, log: str) -> Origin:
         view = await call.state.watcher.fresh(_FRESH_S)
         row = next((one for one in view.tasks if one.log == log), None)
+        if row is None and any(one.log == log and not one.machine for one in view.logs):
+            said = f"who serves {log} is not known at the moment: its replicas are away, or have not been asked yet"
+            raise HttpProblem(503, "not-now", said, headers=retry_after(1))
         if row is None:
             raise HttpProblem(404, "no-such-log", f"no broker of a log {log[:_NAME_MAX]!r} is known here")
         if not row.url:

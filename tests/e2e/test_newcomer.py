@@ -50,7 +50,7 @@ def _locked(extras: set[str]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(3600)
 def test_every_command_of_the_tutorials_works_from_an_empty_environment(tmp_path: Path) -> None:
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("a network of its own, with all ports free, needs root and `ip`")

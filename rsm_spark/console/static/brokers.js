@@ -82,7 +82,7 @@ export function brokersView(app) {
       failure.hidden = true;
       chart.hidden = true;
       none.hidden = logs.length > 0;
-      cards.replaceChildren(...logs.map((log) => el("section", { class: "card broker", "aria-label": log }, el("div", { class: "card-head" }, el("h2", {}, log), el("a", { href: address(`tasks/${log}`) }, "Its tasks, one by one")))));
+      cards.replaceChildren(...logs.map((log) => el("section", { class: "card broker", "aria-label": log }, el("div", { class: "card-head" }, el("h2", {}, log), el("a", { href: address(`tasks/${log}`) }, "Its tasks, one by one")), el("p", { class: "quiet" }, app.me.tenant ? `You see the tasks of tenant ${app.me.tenant}.` : "You see tasks."))));
     } catch (error) {
       fail(error.message);
     }
