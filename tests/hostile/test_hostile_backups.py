@@ -189,8 +189,8 @@ def test_what_is_no_manifest(made: MadeBackup, text: bytes) -> None:
 
 
 def test_a_manifest_of_a_later_format_says_so(made: MadeBackup) -> None:
-    made.rewrite(lambda document: document.update(format=2))
-    with pytest.raises(BackupError, match="has format 2, this version reads 1"):
+    made.rewrite(lambda document: document.update(format=3))
+    with pytest.raises(BackupError, match="has format 3, this version reads up to 2"):
         made.chosen()
 
 

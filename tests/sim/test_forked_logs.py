@@ -241,7 +241,7 @@ def _reads_on_behind_its_end(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("plant", "budget", "known"), [
     (_shares_a_trimmed_ledger, 1500, 809),
-    (_notes_what_it_shares_too_late, 1500, 78),
+    (_notes_what_it_shares_too_late, 1500, 151),
     (_trims_what_a_fork_uses, 100, 4),
     (_deletes_what_a_fork_uses, 100, 4),
     (_sweeps_what_a_fork_uses, 400, 147),
