@@ -16,6 +16,7 @@ from connectors.sink.command_rows import CallCommands
 from connectors.sink.log_rows import LogCommands
 from connectors.sink.map_rows import MapCommands
 from connectors.sink.options import RowKind, SinkOptions
+from connectors.sink.service_rows import ServiceRowCommands
 from connectors.sink.table_rows import TableCommands
 from connectors.sink.task_rows import TaskCommands
 
@@ -88,4 +89,4 @@ def commands_of(options: SinkOptions, schema: StructType) -> RowCommands:
         OptionError: The frame's columns are not those of its kind.
 
     """
-    return _MAKERS[options.kind](options, schema)
+    return ServiceRowCommands(options, schema) if options.table_fields else _MAKERS[options.kind](options, schema)

@@ -16,6 +16,7 @@ from connectors.sink.described_table import with_table
 from connectors.sink.log_rows import LOG_COLUMNS
 from connectors.sink.map_rows import MAP_COLUMNS
 from connectors.sink.options import RowKind, SinkOptions, parse_sink_options
+from connectors.sink.service_rows import spark_type
 from connectors.sink.table_rows import OPERATION, declared_type
 from connectors.sink.task_rows import TASK_COLUMNS
 from connectors.source.option_values import parse_columns
@@ -71,6 +72,9 @@ def defined_schema(defined: Mapping[str, str]) -> StructType:
 
 def _columns_of(options: SinkOptions) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return all columns with their types, and the names of those that a table has unless it is told."""
+    if options.table_fields:
+        described = {one.name: spark_type(one) for one in options.table_fields}
+        return {**described, OPERATION: "string"}, tuple(described)
     if options.kind is RowKind.TABLE:
         own = {one.name: declared_type(one.declared) for one in options.table_columns if not one.is_generated}
         return {**own, OPERATION: "string"}, tuple(own)

@@ -9,7 +9,7 @@ _KINDS = {
     "map": "writes keys of the replicated map",
     "tasks": "submits tasks to the broker",
     "commands": "sends a command a row to any service",
-    "table": "writes rows of an SQL table",
+    "table": "writes rows of an SQL table, or of a service's table",
     "log": "appends to a plain or a partitioned log",
 }
 _SAID = f"What the rows are: {', '.join(f'`{kind}` {does}' for kind, does in _KINDS.items())}."
@@ -17,7 +17,13 @@ _SAID = f"What the rows are: {', '.join(f'`{kind}` {does}' for kind, does in _KI
 SINK_OPTION_TABLE: tuple[OptionInfo, ...] = (
     OptionInfo("log", "a name", "-", "both", "The log to write to; its service, or a gateway of it, must run."),
     OptionInfo("as", " or ".join(f"`{kind}`" for kind in _KINDS), "-", "both", _SAID),
-    OptionInfo("table", "a name", "-", "both", "With `as=table`: the table that is written to."),
+    OptionInfo(
+        "table",
+        "a name",
+        "-",
+        "both",
+        "With `as=table`: the table that is written to; of a part of a service `part.table`.",
+    ),
     OptionInfo(
         "gateway",
         "URLs with commas between them",

@@ -11,6 +11,7 @@ import msgspec
 from connectors.errors import OptionError
 from connectors.sink.option_table import SINK_OPTION_NAMES, SINK_OPTION_TABLE
 from connectors.source.option_values import parse_choice, parse_duration
+from rsm_spark.core.machine import Field
 from rsm_spark.core.writer_marks import NAME_CHARS_MAX
 
 BATCH_CHECKPOINT = "batch"
@@ -63,7 +64,9 @@ class SinkOptions(msgspec.Struct, frozen=True):
         take_over: Checkpoint whose place this one takes; "" = none.
         conflict_prefix: Of keys that keep what was in conflict; b"" = they are not kept.
         table: That is written to; "" = the rows are of no table.
-        table_columns: Its columns, once they were looked up.
+        table_columns: Its columns, once they were looked up; of an SQL table.
+        table_fields: The same of a service with typed commands, those of the key first.
+        table_key_width: Of `table_fields`, how many are the key.
         gateways: URLs of gateways of the log, of a plain one; () = it is the log of a service.
         patience_s: How long a command is sent again.
         metadata_uri: None = environment or default.
@@ -80,6 +83,8 @@ class SinkOptions(msgspec.Struct, frozen=True):
     conflict_prefix: bytes = b""
     table: str = ""
     table_columns: tuple[TableColumn, ...] = ()
+    table_fields: tuple[Field, ...] = ()
+    table_key_width: int = 0
     gateways: tuple[str, ...] = ()
     patience_s: float = PATIENCE_S
     metadata_uri: str | None = None

@@ -16,6 +16,7 @@ from typing import Self
 
 from rsm_spark.client.service_client import Reply, ServiceClient
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
+from rsm_spark.core.typed_calls import refusal_text
 from rsm_spark.core.writer_marks import (
     MarkedReply,
     MarkedStatus,
@@ -192,4 +193,4 @@ def _outcome(mark: WriterMark, reply: MarkedReply, *, is_unsure: bool) -> bytes:
 
 def _said(reply: bytes) -> str:
     """Return the machine's refusal as far as it is text."""
-    return "".join(letter for letter in reply.decode(errors="ignore") if letter.isprintable())
+    return refusal_text(reply) or "".join(letter for letter in reply.decode(errors="ignore") if letter.isprintable())

@@ -333,6 +333,18 @@ def json_value(reply: bytes) -> Any:
     raise InvalidCommandError(f"this service has no typed commands: it answers {reply!r:.100}")
 
 
+def refusal_text(reply: bytes) -> str:
+    """Return the error that a reply in MessagePack says, in words; "" = it says none.
+
+    Its fields are those of the service's own error, or the message of what is wrong with the call.
+    """
+    try:
+        name, fields = msgpack_decoder(tuple[str, dict[str, Any]]).decode(reply)
+    except _UNREADABLE:
+        return ""
+    return str(fields.get("message", "")) if name == _REFUSED else str(DomainError.unknown(name, fields))
+
+
 def encode_error(error: DomainError | InvalidCommandError, *, is_json: bool) -> bytes:
     """Return the reply that says an error."""
     fields = error.error_fields if isinstance(error, DomainError) else {"message": str(error)[:_MESSAGE_CHARS_MAX]}

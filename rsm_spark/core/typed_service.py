@@ -53,6 +53,7 @@ from rsm_spark.core.typed_calls import (
     is_json_call,
     split_call,
 )
+from rsm_spark.core.typed_rows import TABLES, WRITE, shown_tables, write_rows
 from rsm_spark.core.typed_tables import Staged, StateTable, records_of
 from rsm_spark.core.typed_timers import RETRY_MS, TimedRows, Timer
 from rsm_spark.errors import DomainError, InvalidCommandError, InvalidDescriptionError
@@ -153,13 +154,15 @@ class Service(TableMachine):
         self.now_ms = 0
         self._root: Service = self
         self._calls: dict[str, tuple[TypedCall, Service]] = {}
+        self._state_tables: dict[str, StateTable[Any]] = {}
         self._hold(self, "", 0)
 
     def _hold(self, root: Service, prefix: str, first: int) -> None:
         """Read and write the tables of a machine, which may be the one that this is a part of."""
         self._root = root
         for number, (name, table) in enumerate(_declared(type(self), StateTable).items()):
-            setattr(self, name, table.held(root, prefix + name, records_of(number) + first))
+            held = root._state_tables[prefix + name] = table.held(root, prefix + name, records_of(number) + first)
+            setattr(self, name, held)
         tables = {id(table): name for name, table in _declared(type(self), StateTable).items()}
         for name in dir(type(self)):
             method = getattr(type(self), name)
@@ -193,9 +196,13 @@ class Service(TableMachine):
         is_json = is_json_call(command)
         try:
             name, raw = split_call(command, is_json=is_json)
+            changes: Staged = {}
+            if name == WRITE:
+                self.staged = changes
+                count = write_rows(self._state_tables, raw, is_json=is_json)
+                return Decision(list(changes.values()), encode_value(count, is_json=is_json))
             call, owner = self._called(name, is_query=False)
             args, kwargs = call.called(raw, is_json=is_json)
-            changes: Staged = {}
             self.staged = changes
             self.now_ms = owner.now_ms = now_ms
             reply = call.encode_reply(call.function(owner, *args, **kwargs), is_json=is_json)
@@ -221,8 +228,9 @@ class Service(TableMachine):
         is_json = is_json_call(query)
         try:
             name, raw = split_call(query, is_json=is_json)
-            if name == DESCRIBE:
-                return encode_value(self.calls(), is_json=is_json)
+            if name in (DESCRIBE, TABLES):
+                shown = self.calls() if name == DESCRIBE else shown_tables(self._state_tables)
+                return encode_value(shown, is_json=is_json)
             call, owner = self._called(name, is_query=True)
             args, kwargs = call.called(raw, is_json=is_json)
             return call.encode_reply(call.function(owner, *args, **kwargs), is_json=is_json)

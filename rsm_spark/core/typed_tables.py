@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from inspect import Parameter, signature
@@ -23,6 +23,7 @@ from uuid import UUID
 
 import msgspec
 
+from ledger.decoding import convert
 from rsm_spark.core.machine import Field, FieldType, RecordDescription, TableDescription
 from rsm_spark.core.records import MACHINE_TYPE_FIRST
 from rsm_spark.core.table_machine import delete, upsert
@@ -98,12 +99,22 @@ class StateTable(Generic[R]):
 
     Attributes:
         name: Of the table in the log; "" until a machine has it.
+        is_writable: It takes rows as they are, past the service's commands; see `rsm_spark.core.typed_rows`.
 
     """
 
-    def __init__(self, kind: type[R], key: tuple[str, ...], *, name: str = "", records_from: int = 0) -> None:
+    def __init__(
+        self,
+        kind: type[R],
+        key: tuple[str, ...],
+        *,
+        name: str = "",
+        records_from: int = 0,
+        is_writable: bool = False,
+    ) -> None:
         self._kind = kind
         self.name = name
+        self.is_writable = is_writable
         self._puts, self._deletes = records_from, records_from + 1
         hints = typing.get_type_hints(kind, include_extras=True)
         found = msgspec.structs.fields(kind)
@@ -118,12 +129,13 @@ class StateTable(Generic[R]):
         kinds = [one.kind for one in signature(kind).parameters.values()]
         self._is_plain = self._names == tuple(fields) and Parameter.KEYWORD_ONLY not in kinds
         self._width = len(key)
+        self._given = {one.name: one.encode_name for one in found}
         self._fields_of = attrgetter(*self._names) if len(self._names) > 1 else _only(self._names[0])
         self._holder: RowHolder | None = None
 
     def held(self, holder: RowHolder, name: str, records_from: int) -> StateTable[R]:
         """Return this table as that of a machine."""
-        table = StateTable(self._kind, self._key, name=name, records_from=records_from)
+        table = StateTable(self._kind, self._key, name=name, records_from=records_from, is_writable=self.is_writable)
         table._holder = holder
         return table
 
@@ -134,6 +146,11 @@ class StateTable(Generic[R]):
             upsert(records_from, f"{name}_written", described),
             delete(records_from + 1, f"{name}_deleted", described),
         )
+
+    @property
+    def key_columns(self) -> tuple[Field, ...]:
+        """Return the columns of the key."""
+        return self.columns[: self._width]
 
     # ---- rows
 
@@ -198,6 +215,25 @@ class StateTable(Generic[R]):
         fields = self._fields_of(row)
         self._changes("put")[self.name, fields[: self._width]] = self._puts, fields
 
+    def write_columns(self, values: Mapping[str, Any]) -> None:
+        """Write columns of the row of a key: the others stay; a row that is new has their defaults.
+
+        Args:
+            values: By the names of the columns, those of the key among them.
+
+        Raises:
+            ValueError: The row is none of its class; it says what is wrong, and where.
+            RuntimeError: No command is decided.
+
+        """
+        row = self.get(*(values[name] for name in self._key))
+        merged = dict(values) if row is None else {**msgspec.structs.asdict(row), **values}
+        try:
+            made = convert({self._given[name]: value for name, value in merged.items()}, self._kind)
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error)) from None
+        self.put(made)
+
     def delete(self, *key: Any) -> bool:
         """Delete the row of a key; return whether there was one.
 
@@ -229,12 +265,14 @@ class StateTable(Generic[R]):
         return staged
 
 
-def table(kind: type[R], *, key: str | tuple[str, ...] | None = None) -> StateTable[R]:
+def table(kind: type[R], *, key: str | tuple[str, ...] | None = None, writable: bool = False) -> StateTable[R]:
     """Declare a table of a service in its class.
 
     Args:
         kind: Of its rows, a msgspec Struct.
         key: Names of the fields that are its key; None = the first.
+        writable: It takes rows as they are, past the service's commands, from everybody who may write the state:
+            Spark's sink `as=table` writes them. What the annotations of a field say holds, no other rule does.
 
     Raises:
         InvalidDescriptionError: A field is of no type of a column, or the key names none.
@@ -244,7 +282,7 @@ def table(kind: type[R], *, key: str | tuple[str, ...] | None = None) -> StateTa
         raise InvalidDescriptionError(f"table({kind!r}): the rows of a table are a class, a msgspec.Struct")
     if key is None:
         key = kind.__struct_fields__[:1]
-    return StateTable(kind, (key,) if isinstance(key, str) else key)
+    return StateTable(kind, (key,) if isinstance(key, str) else key, is_writable=writable)
 
 
 def records_of(number: int) -> int:
