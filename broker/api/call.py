@@ -18,6 +18,7 @@ from ledger.http.pools import Holder
 from ledger.http.problems import HttpProblem
 from ledger.http.tokens import ADMINISTRATOR, Caller
 from ledger.rights.principal import Role
+from ledger.telemetry.tracing import Span
 from rsm_spark.core.freshness import LINEARIZABLE, STALE, Freshness, at_least
 
 DEFAULT_TENANT = "default"
@@ -47,10 +48,11 @@ class ApiRequest:
         caller: Who asks.
         body: As the route reads it.
         query: The same.
+        span: Of the call; None = it is not traced.
 
     """
 
-    __slots__ = ("body", "caller", "headers", "query", "receive", "scope", "send", "shared", "values")
+    __slots__ = ("body", "caller", "headers", "query", "receive", "scope", "send", "shared", "span", "values")
 
     def __init__(
         self,
@@ -70,6 +72,7 @@ class ApiRequest:
         self.caller: Caller = ADMINISTRATOR
         self.body: Any = None
         self.query: Any = None
+        self.span: Span | None = None
 
     # ---- whose
 

@@ -12,11 +12,13 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable
+from functools import partial
 
 from broker.api.call import ApiRequest
 from broker.api.problems import problem_of_error
 from broker.api.routes import Access, Route
 from broker.api.shared import SharedState
+from broker.api.traced_calls import begin_call, handled
 from ledger.http.asgi import Receive, Scope, Send
 from ledger.http.connection_slots import ConnectionSlots
 from ledger.http.exchanges import headers_of, is_json, read_body, send_reply
@@ -28,6 +30,7 @@ from ledger.http.route_table import RouteTable
 from ledger.http.tokens import NOBODY, Caller
 from ledger.http.turns import cost_of_body
 from ledger.rights.table import ROLES_OF, Right, may
+from ledger.telemetry.tracing import tracer
 from rsm_spark.core.commands import Audited
 
 _LOGGER = logging.getLogger(__name__)
@@ -117,6 +120,12 @@ class Edge:
             route.seconds += self._clock_s() - began_s
 
     def _handled(self, route: Route, call: ApiRequest) -> Awaitable[HttpReply | None]:
+        if tracer() is None:
+            return self._answered(route, call)
+        call.span = begin_call(call.headers, f"{route.method} {route.path}")
+        return handled(call.span, partial(self._answered, route, call))
+
+    def _answered(self, route: Route, call: ApiRequest) -> Awaitable[HttpReply | None]:
         return self._audited(route, call) if route.is_audited else route.handler(call)
 
     async def _audited(self, route: Route, call: ApiRequest) -> HttpReply | None:

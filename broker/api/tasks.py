@@ -124,6 +124,8 @@ async def _submit(call: ApiRequest) -> HttpReply:
             slot_task_id=holder,
         )  # fmt: skip
     task_id = submitted.first_task_id
+    if call.span is not None:
+        call.span.set(task=task_id)
     status = _first_status(spec, body.transaction)
     return HttpReply(
         201,
@@ -153,6 +155,8 @@ async def _submit_batch(call: ApiRequest) -> HttpReply:
     command = SubmitTasks(tenant, specs, _request_key(call), body.transaction, call.is_bound)
     submitted = await call.execute(command, TasksSubmitted)
     refused = [RefusedTask(index, holder) for index, holder in submitted.refused]
+    if call.span is not None:
+        call.span.set(task=submitted.first_task_id, count=submitted.count)
     revision = submitted.first_task_id + submitted.count - 1 if submitted.count else NO_REVISION
     return json_reply(AcceptedBatch(submitted.task_ids(len(specs)), refused), revision=revision)
 

@@ -17,6 +17,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
 
+from ledger.telemetry.tracing import current_context, tracer, use_context
 from rsm_spark.client.command_stream import CommandStream
 from rsm_spark.core.answer_column import AnswerColumn
 from rsm_spark.core.commands import Answer, AnswerStatus, Command, CommandColumn, OpenSession, Request
@@ -107,7 +108,10 @@ class LocalReplicaConnection:
         if not self._stream.has_room(1) or (self._waiting_bytes and self._waiting_bytes + size > _WAITING_BYTES_MAX):
             raise OverloadedError("too many commands wait for the log: send less, or later; this one was not applied")
         self._waiting_bytes += size
-        self._stream.submit(Operation(payload, self._loop.time() + timeout_s, (on_end, size)))
+        operation = Operation(payload, self._loop.time() + timeout_s, (on_end, size))
+        if tracer() is not None:
+            operation.trace = current_context()
+        self._stream.submit(operation)
         self._send_soon()
         if self._tick is None:
             self._tick = self._loop.call_later(_TICK_S, self._on_tick)
@@ -134,8 +138,16 @@ class LocalReplicaConnection:
         while (message := self._stream.compose()) is not None:
             if self._replica.role is ReplicaRole.LEADER:
                 self._epoch = self._replica.leader_epoch
-            future = self._replica.submit(_requests(message))
+            future = self._submit(message)
             future.add_done_callback(functools.partial(self._on_answered, message.message_id))
+
+    def _submit(self, message: Message) -> asyncio.Future[Sequence[Answer]]:
+        if tracer() is None:
+            return self._replica.submit(_requests(message))
+        traces = [one.trace for one in message.commands if type(one) is Operation and one.trace is not None]
+        told = next((trace for trace in traces if trace.is_sampled), None)
+        with use_context(told):  # An entry belongs to one trace: to that of the first that is told.
+            return self._replica.submit(_requests(message))
 
     def _on_answered(self, message_id: int, future: asyncio.Future[Sequence[Answer]]) -> None:
         self._take(message_id, future.result())

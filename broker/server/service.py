@@ -30,6 +30,7 @@ from broker.server.serving_workers import WorkerRole
 from broker.server.settings import BrokerSettings
 from broker.server.task_waits import TaskWaits
 from broker.server.telemetry import BrokerTelemetry
+from broker.server.traced_tasks import TaskTraces
 from broker.server.worker_service import WorkerService
 from ledger.client.client import LedgerClient
 from ledger.http.routes import ProbePage
@@ -77,6 +78,7 @@ class BrokerService:
         self._commands = LocalReplicaConnection(self.replica)
         self._waits = TaskWaits()
         self.replica.on_entry(self._waits.on_entry)
+        self.replica.on_entry(TaskTraces(self.replica, self.machine, settings.log).on_entry)
         self.workers = WorkerRole(self.machine, self._commands, self._store, settings)
         streams = WorkerService(
             self.workers.registry, self.workers, self._read_code, self._runs_code, ping_s=settings.worker_ping_s

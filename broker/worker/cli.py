@@ -26,6 +26,8 @@ from ledger.http.probe_server import ProbeServer
 from ledger.http.settings import HttpPortSettings
 from ledger.options import NAMES, Option
 from ledger.rights.callers import Callers
+from ledger.telemetry.settings import TelemetrySettings
+from ledger.telemetry.start import start_telemetry
 from ledger.tls import TlsSettings
 from rsm_spark.cli.terminal import print_json
 from rsm_spark.transport.security import Security
@@ -76,6 +78,7 @@ class WorkerOptions(ProcessOptions, frozen=True, kw_only=True):
     ] = None
     work: WorkOptions = WorkOptions()
     logs: LoggingOptions = LoggingOptions()
+    telemetry: TelemetrySettings = TelemetrySettings()
 
 
 @app.callback()
@@ -100,6 +103,7 @@ def run(given: WorkerOptions) -> None:
     given.logs.apply()
     work = given.work
     settings = work.settings(f"{socket.gethostname()}-{os.getpid()}")
+    start_telemetry(given.telemetry, "rsm-worker", settings.worker_id)
     # Tasks lie in the user's project, which is where a worker is started; `rsm` itself lies elsewhere.
     here = str(Path.cwd())
     if (work.executor != "subprocess" or work.codec) and here not in sys.path:

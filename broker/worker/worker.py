@@ -5,6 +5,7 @@ the clock, the executors, and the order in which things begin and end.
 """
 
 # Longer than 400 lines: what a worker is made of begins and ends here, in one order.
+
 from __future__ import annotations
 
 import asyncio
@@ -41,6 +42,7 @@ from broker.worker.run_counts import RunCounts
 from broker.worker.settings import WorkerSettings
 from broker.worker.stream import WorkerStream
 from broker.worker.submit.applications import SparkApplications
+from broker.worker.traced_runs import RunTraces
 from ledger.errors import UsageError
 from rsm_spark.codecs.framing import PayloadCodec
 from rsm_spark.errors import RsmError
@@ -120,6 +122,7 @@ class Worker:
         )
         self.trouble = "not tried yet"
         self.counts = RunCounts()
+        self._traces = RunTraces(settings.log, settings.worker_id)
         self._timer: asyncio.TimerHandle | None = None
         self._drain_timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -263,6 +266,7 @@ class Worker:
         """Hear of ends of runs; see `RunListener`."""
         codec = self._codec
         self.counts.end(ends)
+        self._traces.end(ends)
         self._protocol.ended(ends if codec is None else [sealed_end(codec, end) for end in ends])
         self._link.wake_up()
 
@@ -327,6 +331,7 @@ class Worker:
 
     def _start(self, runs: list[AssignedRun]) -> None:
         self.counts.begin(runs)
+        self._traces.begin(runs)
         if self._codec is not None:
             runs = self._opened(self._codec, runs)
         if deployed := [run for run in runs if run.code]:

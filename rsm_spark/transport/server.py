@@ -32,6 +32,7 @@ from rsm_spark.transport.request_admission import Backend, RequestAdmission, sta
 from rsm_spark.transport.request_stream import RequestStream
 from rsm_spark.transport.security import MESSAGE_BYTES_MAX, Security
 from rsm_spark.transport.served_call import ServedCall
+from rsm_spark.transport.traced_requests import called_by
 
 CONNECTIONS_MAX = 4_000
 _OWN_PROCESS = "the replica's own process"
@@ -231,7 +232,8 @@ class ReplicaServer:
         reach = await self._reach(_CALL, context, peer)
         try:
             received = decode_requests(text)
-            answered = self._intake.submit(received, reach, turns_of(calling_principal(), peer))
+            with called_by(context):
+                answered = self._intake.submit(received, reach, turns_of(calling_principal(), peer))
         except RsmError as error:
             await context.abort(status_code_of(error), str(error))
             raise

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, Protocol
 
 import msgspec
 
-from ledger.telemetry.trace_context import TraceContext, parse_traceparent
+from ledger.telemetry.trace_context import TRACEPARENT, TraceContext, parse_traceparent
 from ledger.telemetry.tracing import Span, SpanKind, Tracer, current_context, tracer, use_context
 from rsm_spark.core.answer_column import AnswerColumn
 from rsm_spark.core.commands import Answer, AnswerStatus
 from rsm_spark.core.operation import ColumnPart, Message
+from rsm_spark.transport.http2_heads import RpcHead
 
 TRACES_MAX: Final = 16
 """Contexts of one message: traces are samples."""
@@ -41,6 +43,16 @@ def with_traces(message: Message) -> Message:
         if span is not None and len(contexts) < TRACES_MAX:
             contexts[span.context.traceparent] = None
     return msgspec.structs.replace(message, traces=tuple(contexts))
+
+
+def called_by(context: Any) -> AbstractContextManager[None]:
+    """Return a block in which what is submitted belongs to the trace that a call's metadata name, if any."""
+    if tracer() is None:
+        return nullcontext()
+    head: RpcHead = context.head
+    told = dict(head.metadata).get(TRACEPARENT, b"")
+    found = parse_traceparent(told.decode("latin-1"))
+    return nullcontext() if found is None else use_context(found)
 
 
 def served(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import types
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -13,9 +14,10 @@ from ledger.telemetry.tracing import Span, SpanKind, Tracer, begin_span, current
 from rsm_spark.core.commands import Answer, AnswerStatus, Query
 from rsm_spark.core.operation import Message, Operation, OperationColumn
 from rsm_spark.transport.codec import PROTOBUF_EXCHANGE, ExchangeCodec, ReceivedRequests
+from rsm_spark.transport.http2_heads import RpcHead
 from rsm_spark.transport.packed_codec import PACKED_EXCHANGE, PackedRequests
 from rsm_spark.transport.store_pb2 import Requests
-from rsm_spark.transport.traced_requests import TRACES_MAX, served, with_traces
+from rsm_spark.transport.traced_requests import TRACES_MAX, called_by, served, with_traces
 
 CONTEXT = TraceContext(7, 8)
 SESSION = b"s" * 16
@@ -156,3 +158,14 @@ def test_a_client_that_traces_nothing_is_traced_by_the_replicas_own_rate(ended: 
     assert not ended
     _serve(None, [_OK])
     assert [(span.name, span.parent_id) for span in ended] == [("serve", 0)]
+
+
+@pytest.mark.parametrize(
+    ("told", "is_taken"),
+    [(CONTEXT.traceparent.encode(), True), (b"\xff" * 55, False), (b"", False), (b"x" * 100_000, False)],
+)
+def test_a_single_call_belongs_to_the_trace_of_its_metadata(ended: list[Span], told: bytes, is_taken: bool) -> None:
+    call = types.SimpleNamespace(head=RpcHead("/rsm.store.v1.Replica/Call", (("a", b"b"), ("traceparent", told))))
+    with called_by(call):
+        _serve(None, [_OK])
+    assert [(span.name, span.parent_id) for span in ended] == ([("serve", CONTEXT.span_id)] if is_taken else [])
