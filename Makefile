@@ -57,8 +57,9 @@ bench-store: setup ## Puts, gets, failover and boots of the map, beside etcd
 bench-broker: setup ## Submits, dispatch, backlogs, failover and snapshots of the task broker
 	@.venv/bin/python -m tests.bench.bench_broker
 
-bench-spark: setup ## Streaming from the ledger into Spark and Delta
+bench-spark: setup ## Spark reads and writes logs, Delta followers, proofs; beside Delta and PostgreSQL
 	@.venv/bin/python -m tests.bench.bench_spark
+	@.venv/bin/python -m tests.bench.bench_sinks
 
 bench-sql: setup ## SQL over PostgreSQL's protocol, beside PostgreSQL, rqlite and HerdDB
 	@.venv/bin/python -m tests.bench.bench_sql

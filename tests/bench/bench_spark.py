@@ -9,7 +9,7 @@
 * `verify_per_s`, `log_snapshot_s`, `resurrect_s`: see `spark_proofs`
 
 Spark, three bookies, ZooKeeper and the writer share this machine's cores. `RSM_BENCH_ONLY=reads,merges,lags,proofs`
-picks parts, `RSM_BENCH_ROUNDS` their rounds, `RSM_BENCH_KEYS` the keys of the proofs.
+picks parts, `RSM_BENCH_ROUNDS` their rounds, `RSM_BENCH_KEYS` the keys of the proofs. What Spark writes: `bench_sinks`.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class PostgresPeer:
         try:
             self._run("initdb", "-D", str(self._folder / "primary"), "-A", "trust", "-U", "postgres")
             self._start("primary", self._ports[0])
-            source = f"host={HOST} port={self._ports[0]} user=postgres application_name=standby"
+            source = f"{self.source} application_name=standby"
             self._run("pg_basebackup", "-D", str(self._folder / "standby"), "-R", "-X", "stream", "-d", source)
             self._start("standby", self._ports[1])
             with psycopg.connect(f"{source} dbname=postgres", autocommit=True) as asked:
@@ -118,6 +118,11 @@ class PostgresPeer:
                 with contextlib.suppress(subprocess.CalledProcessError):
                     self._run("pg_ctl", "-D", str(self._folder / name), "-m", "immediate", "-w", "stop")
                 shutil.rmtree(self._folder / name, ignore_errors=True)
+
+    @property
+    def source(self) -> str:
+        """Return where the primary is, as libpq has it: host, port and user."""
+        return f"host={HOST} port={self._ports[0]} user=postgres"
 
     def load(self, op: str, **options: Any) -> dict[str, Any]:
         """Run it against the primary."""
