@@ -81,7 +81,7 @@ def test_cgroups_are_made_and_gone_again() -> None:
 _LEFT = """
 import os, sys, time
 from broker.worker.jail import kernel
-from broker.worker.jail.enter import _children, _end_rest
+from broker.worker.jail.orphans import _children, end_rest
 
 uid = int(sys.argv[1])
 kernel.adopt_orphans()
@@ -103,7 +103,7 @@ if not os.fork():
             time.sleep(600)
     os._exit(0)
 time.sleep(0.2)
-_end_rest(uid)
+end_rest(uid)
 try:
     os.waitpid(-1, os.WNOHANG)
 except ChildProcessError:
