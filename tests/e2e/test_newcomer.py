@@ -26,6 +26,7 @@ _PIP = """\
 #!/bin/sh
 # `pip install '{asked}'`, without a network: of the lock, what that needs, and the wheel.
 set -e
+umask 022  # What is unpacked stays in the cache, and other environments link to it: jailed users have to read it.
 [ "$*" = "install {asked}" ]
 {uv} pip install --offline --quiet --python env/bin/python --no-deps --require-hashes --requirements {lock}
 {uv} pip install --offline --quiet --python env/bin/python --no-deps {wheel}
