@@ -13,7 +13,7 @@ const HOUR = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-di
 export function timeline(title, series, heading = "h2") {
   const lines = series.map((one, place) => svg("path", { class: `spark-line line-${place}` }));
   const top = el("span", { class: "spark-top num" });
-  const chart = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" }, lines);
+  const chart = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": title }, lines);
   const hours = el("div", { class: "hours num", "aria-hidden": "true" });
   const values = series.map(() => el("span", { class: "num" }, "–"));
   const legend = el("p", { class: "legend" }, series.map((one, place) => el("span", { class: `key key-${place}` }, `${one.name} `, values[place])));
