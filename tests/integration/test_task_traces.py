@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import json
 import urllib.error
 import urllib.request
@@ -94,13 +96,13 @@ async def test_a_task_keeps_its_trace_when_another_broker_takes_over(
         monkeypatch.setenv("RSM_TRACE_RATE", "1")
         where = ("--log", unique_name, "--metadata-uri", cluster.metadata_uri)
         with brokers(tmp_path, "a", "b", options=(*where, "--http-port", "0")) as both:
-            task_id = 0
-            for broker in both:  # One of them leads.
-                try:
-                    task_id = await asyncio.to_thread(_submit, broker.url, {"type": "noop", "tenant": "acme"})
-                except urllib.error.HTTPError:
-                    continue
-                break
+            task_id, turns = 0, itertools.cycle(both)
+            async with asyncio.timeout(60):
+                while not task_id:  # One of them leads, or will soon.
+                    broker = next(turns)
+                    await asyncio.sleep(0.05)
+                    with contextlib.suppress(urllib.error.HTTPError):
+                        task_id = await asyncio.to_thread(_submit, broker.url, {"type": "noop", "tenant": "acme"})
             (call,) = await asyncio.to_thread(receiver.until, lambda spans: _calls(spans, task_id))
             broker.kill()
             worker = WorkerProcess(tmp_path, "w1", *where, "--tasks", TASKS)
