@@ -75,7 +75,8 @@ def test_pages_of_a_mapped_file_are_not_what_a_process_uses(tmp_path: Path) -> N
         assert memory._own()[1] - before < 80 * _MIB
     gc.collect()  # What is let go while it is measured would hide what is taken.
     _, before = memory._own()
-    with mmap.mmap(-1, 64 * _MIB) as held:  # Pages that nobody had before, as an allocator's may have been had.
+    # Pages that nobody had before, as an allocator's may have been had; shared ones would count as a file's.
+    with mmap.mmap(-1, 64 * _MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as held:
         held.write(b"x" * len(held))
         assert memory._own()[1] - before > 32 * _MIB
 
