@@ -206,7 +206,7 @@ def test_reads_on_followers_are_linearizable_whatever_fails(capsys: pytest.Captu
     found = hunt(first_seed(), wanted_seeds(_SEEDS_AT_EFFORT_1), what="indexed reads", run=run_indexed_seed)
     assert_kept(found, capsys)
     counts: Counter[str] = found.counts
-    assert counts["reads indexed"] > 10 * _SEEDS_AT_EFFORT_1
+    assert counts["reads indexed"] > 2 * _SEEDS_AT_EFFORT_1, "seeds differ much: 1 to 45 each"
 
 
 @pytest.mark.slow
