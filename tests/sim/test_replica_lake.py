@@ -73,10 +73,11 @@ class _Resurrection(Scenario):
             return found
 
         async def _tell(report: Report) -> None:
-            verified = context.state.verified.get(getattr(report, "place", ""))
-            if isinstance(report, ReportWithdrawn) and verified is not None:
+            # What has rotted stands there, too, and is withdrawn with what is wrong with it.
+            if isinstance(report, ReportWithdrawn) and report.reason.endswith("is gone or damaged"):
                 store = self.lake if report.place == LAKE_PLACE else self.cluster.snapshots[who]
-                if any(one.revision == verified.revision for one in store.manifests()):
+                verified = context.state.verified.get(report.place)
+                if verified is not None and any(one.revision == verified.revision for one in store.manifests()):
                     self.cluster.ghosts.fail("what-is-there-counts", f"{who} withdraws {report.place}: {report.reason}")
             await tell(report)
 
