@@ -58,7 +58,7 @@ class _Resurrection(Scenario):
         self.cluster.listeners.append(self._watch)
 
     def _watch(self, name: str, who: str, what: Any) -> None:
-        """Have a replica take its time for the lake; and nothing verified is withdrawn that is there."""
+        """Have a replica take its time for the lake; and nothing verified is withdrawn that the lake has."""
         if name != "made":
             return
         context, verifier = what._context, what._care.verifier
@@ -74,11 +74,11 @@ class _Resurrection(Scenario):
 
         async def _tell(report: Report) -> None:
             # What has rotted stands there, too, and is withdrawn with what is wrong with it.
-            if isinstance(report, ReportWithdrawn) and report.reason.endswith("is gone or damaged"):
-                store = self.lake if report.place == LAKE_PLACE else self.cluster.snapshots[who]
-                verified = context.state.verified.get(report.place)
-                if verified is not None and any(one.revision == verified.revision for one in store.manifests()):
-                    self.cluster.ghosts.fail("what-is-there-counts", f"{who} withdraws {report.place}: {report.reason}")
+            gone = f"{report.place}: {report.reason}" if isinstance(report, ReportWithdrawn) else ""
+            verified = context.state.verified.get(LAKE_PLACE)
+            if gone.startswith(f"{LAKE_PLACE}: ") and gone.endswith("is gone or damaged") and verified is not None:
+                if any(one.revision == verified.revision for one in self.lake.manifests()):
+                    self.cluster.ghosts.fail("what-is-there-counts", f"{who} withdraws {gone}")
             await tell(report)
 
         context.run_blocking, verifier.tell = _take_time, _tell
