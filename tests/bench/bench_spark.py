@@ -3,13 +3,16 @@
 * `{batch,stream}_{mb,records}_per_s`, `{batch,stream}_{raw,record}_cpu_us`: entries of 1 KiB as they are
   (`rows=raw`: MB, CPU) and records of 100 B decoded (`rows=records`: records, CPU); the peer is a Parquet scan of the
   same rows
+* `first_query_s`: the first query of a program, 100,000 records as a batch into nothing, behind the start of its
+  session (`first_session_s`); and the same again (`second_query_s`); the peer is the same program on Parquet
 * `ack_to_delta_{p50,p95}_s`: from the acknowledgement of an entry to the Delta commit that holds its records, at 1,000
   records/s; with the rate at its end at 100 and 10,000
 * `merge_{wall,cpu}_s_{keys}`: one commit of a follower with so many keys, each another value, into 200,000 rows
 * `verify_per_s`, `log_snapshot_s`, `resurrect_s`: see `spark_proofs`
 
-Spark, three bookies, ZooKeeper and the writer share this machine's cores. `RSM_BENCH_ONLY=reads,merges,lags,proofs`
-picks parts, `RSM_BENCH_ROUNDS` their rounds, `RSM_BENCH_KEYS` the keys of the proofs. What Spark writes: `bench_sinks`.
+Spark, three bookies, ZooKeeper and the writer share this machine's cores.
+`RSM_BENCH_ONLY=reads,first,merges,lags,proofs` picks parts, `RSM_BENCH_ROUNDS` their rounds, `RSM_BENCH_KEYS` the keys
+of the proofs. What Spark writes: `bench_sinks`.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from ledger.client.client import LedgerClient
 from ledger.dev.cluster import DevCluster
 from ledger.loop_thread import LoopThread
 from tests.bench.figure import print_figure, say
+from tests.bench.spark_first import measure_first
 from tests.bench.spark_followers import measure_lag, measure_merge
 from tests.bench.spark_proofs import measure_proofs
 from tests.bench.spark_reads import (
@@ -42,8 +46,9 @@ from tests.spark.conftest import WrittenLog
 
 ROUND_COUNT = int(os.environ.get("RSM_BENCH_ROUNDS", "3"))
 KEY_COUNT = int(os.environ.get("RSM_BENCH_KEYS", "1000000"))
-PARTS = os.environ.get("RSM_BENCH_ONLY", "reads,merges,lags,proofs").split(",")
+PARTS = os.environ.get("RSM_BENCH_ONLY", "reads,first,merges,lags,proofs").split(",")
 RATES = {100: "_100", 1_000: "", 10_000: "_10000"}
+FIRST_ENTRIES = 1_000
 MERGED_KEYS = (1_000, 10_000, 100_000)
 
 
@@ -88,6 +93,21 @@ class Bench:
             print_figure(name, [one.rows_per_s for one in ours], "records/s", [one.rows_per_s for one in records])
             _print_cpu(f"{kind}_record_cpu_us", ours, records)
 
+    def first(self) -> None:
+        """Start programs that ask one thing, of the log and of Parquet in turn."""
+        log = WrittenLog("bench-first", self._cluster, self._loop, self._client)
+        log.fill(FIRST_ENTRIES, records_per_entry=100)
+        parquet = str(self._folder / "first")
+        self._spark.read.format("ledger").options(**log.options()).load().write.parquet(parquet)
+        ours, peers = [], []
+        for number in range(ROUND_COUNT):
+            say(f"first: round {number + 1} of {ROUND_COUNT}")
+            ours.append(measure_first("ledger", log.options()))
+            peers.append(measure_first("parquet", {"path": parquet}))
+        print_figure("first_session_s", [one.start_s for one in ours], "s", [one.start_s for one in peers])
+        print_figure("first_query_s", [one.first_s for one in ours], "s", [one.first_s for one in peers])
+        print_figure("second_query_s", [one.second_s for one in ours], "s", [one.second_s for one in peers])
+
     def lags(self) -> None:
         """Keep a table of a log that is written at a steady pace."""
         for rate, suffix in RATES.items():
@@ -127,12 +147,13 @@ def main() -> None:
     """Measure everything and print a line per figure."""
     if "merges" in PARTS:
         measure_merges()
-    if not {"reads", "lags", "proofs"} & set(PARTS):
+    if not {"reads", "first", "lags", "proofs"} & set(PARTS):
         return
     with tempfile.TemporaryDirectory(prefix="rsm-bench-") as folder, DevCluster(Path(folder) / "cluster") as cluster:
         bench = Bench(cluster, Path(folder))
         try:
-            for name, measure in {"reads": bench.reads, "lags": bench.lags, "proofs": bench.proofs}.items():
+            parts = {"reads": bench.reads, "first": bench.first, "lags": bench.lags, "proofs": bench.proofs}
+            for name, measure in parts.items():
                 if name in PARTS:
                     measure()
         finally:
