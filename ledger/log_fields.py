@@ -67,3 +67,9 @@ FIELDS: Final[dict[str, str]] = {
     "refusals": "audit: refusals since the process began, by reason",
 }
 """Fields of some lines."""
+
+TRACED: Final[dict[str, str]] = {
+    "trace_id": "of the trace in which the line was written, as OpenTelemetry names it: 32 hex digits",
+    "span_id": "of the span of it, 16 hex digits",
+}
+"""Fields of lines that were written in a trace that is told."""

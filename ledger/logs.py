@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
@@ -34,6 +34,8 @@ _DEFAULT_LEVEL: Final = "warning"
 # What every record has; anything else was put there by `extra` and is a field of its own.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _SECRET_NAMES: Final = ("token", "password", "secret", "authorization")
+_PYTHONS: Final = logging.Formatter()
+_fields_of_context: Callable[[], Mapping[str, str]] = dict
 
 
 class JsonLines(logging.Formatter):
@@ -41,16 +43,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
-        line: dict[str, Any] = {
-            "time": _time(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": _encodable(_message(record)),
-        }
-        line.update(_fields(record))
-        if trace := _trace(self, record):
-            line["trace"] = _encodable(trace)
-        return harmless_json(msgspec.json.encode(line).decode())
+        return harmless_json(msgspec.json.encode(line_of(record)).decode())
 
 
 class TextLines(logging.Formatter):
@@ -73,7 +66,7 @@ class TextLines(logging.Formatter):
         told = ", ".join(
             one_line(f"{name}={_as_text(value)}") for name, value in fields.items() if value not in ("", None)
         )
-        trace = "".join(f"\n    {one_line(line)}" for line in _trace(self, record).splitlines())
+        trace = "".join(f"\n    {one_line(line)}" for line in _trace(record).splitlines())
         return f"{head}{said}{f' ({told})' if told else ''}{trace}"
 
 
@@ -121,6 +114,26 @@ def configure_command_logs(environment: Mapping[str, str] = os.environ) -> None:
         raise UsageError(f"environment ({LOG_LEVEL_VARIABLE}, {LOG_FORMAT_VARIABLE}): {error}") from None
 
 
+def line_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Return what a line says, as `JsonLines` has it."""
+    line: dict[str, Any] = {
+        "time": _time(record),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "message": _encodable(_message(record)),
+    }
+    line.update(_fields(record))
+    if trace := _trace(record):
+        line["trace"] = _encodable(trace)
+    return line
+
+
+def add_fields_of_context(fields: Callable[[], Mapping[str, str]]) -> None:
+    """Have each line say what it was written in; a second call takes the place of the first."""
+    global _fields_of_context  # noqa: PLW0603 - one of a process, as its log is
+    _fields_of_context = fields
+
+
 def _time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
@@ -134,8 +147,8 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what `extra` has brought, bounded, and the text of an error."""
-    found: dict[str, Any] = {}
+    """Return what a line was written in, what `extra` has brought, bounded, and the text of an error."""
+    found: dict[str, Any] = dict(_fields_of_context())
     for name, value in vars(record).items():
         if name in _STANDARD or name == "trace":
             continue
@@ -167,11 +180,11 @@ def _as_text(value: object) -> str:
     return bytes(value).decode() if isinstance(value, msgspec.Raw) else str(value)
 
 
-def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+def _trace(record: logging.LogRecord) -> str:
     """Return the stack of an error, or the one that `extra` brought; of a long one its two ends."""
     trace = str(vars(record).get("trace", ""))
     if record.exc_info:
-        trace = formatter.formatException(record.exc_info)
+        trace = _PYTHONS.formatException(record.exc_info)
     if len(trace) > TRACE_CHARS_MAX:
         half = TRACE_CHARS_MAX // 2
         trace = f"{trace[:half]}\n… ({len(trace):,} characters)\n{trace[-half:]}"

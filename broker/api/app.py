@@ -50,6 +50,7 @@ def create_app(broker: Broker, settings: HttpSettings, hosts: HostCheck, tokens:
         SharedState(broker, settings, tokens), RouteTable(routes, "/api/v1/openapi.json says what there is"), hosts
     )
     telemetry = HttpTelemetry(edge)
+    edge.metrics = all_metrics
     return edge
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from broker.api.call import ApiRequest
@@ -57,6 +57,7 @@ class Edge:
         table: The same.
         unexpected: Requests that ended in an error of our own.
         refused: Answers by status, of requests that had no route.
+        metrics: Prometheus' text of all that the process counts.
 
     """
 
@@ -67,6 +68,7 @@ class Edge:
         self._clock_s = shared.clock_s
         self.unexpected = 0
         self.refused: dict[int, int] = {}
+        self.metrics: Callable[[], Awaitable[bytes]] = shared.broker.metrics
 
     @property
     def seats(self) -> ConnectionSlots:

@@ -33,6 +33,7 @@ from broker.server.telemetry import BrokerTelemetry
 from broker.server.traced_tasks import TaskTraces
 from broker.server.worker_service import WorkerService
 from ledger.client.client import LedgerClient
+from ledger.http.metrics_push import push_metrics
 from ledger.http.routes import ProbePage
 from ledger.rights.principal import Principal
 from rsm_spark.core.commands import AnswerStatus, Query
@@ -94,6 +95,7 @@ class BrokerService:
         if self._http is not None:
             self.replica.http_is_tls = self._http.url.startswith("https:")
         self._store.describe = self._describe
+        self._push: asyncio.Task[None] | None = None
 
     # ---- life
 
@@ -115,10 +117,13 @@ class BrokerService:
             await self._store.server.stop(0)
             raise
         self.workers.start()
+        self._push = push_metrics(self._metrics_page)
 
     async def stop(self) -> None:
         """Leave in an orderly way: take nothing more, answer what was taken, name who leads instead."""
         self._waits.close()
+        if self._push is not None:
+            self._push.cancel()
         try:
             await self._store.stop()
         finally:
@@ -254,6 +259,10 @@ class BrokerService:
     async def metrics(self) -> bytes:
         """Return metrics in Prometheus' text format."""
         return await self.telemetry.text()
+
+    async def _metrics_page(self) -> ProbePage:
+        text = self.metrics if self._http is None else self._http.edge.metrics
+        return ProbePage(200, await text())
 
     async def _read_code(self, code: str) -> CodeArchive | None:
         found, _ = await self.query(GetCode(code))

@@ -31,8 +31,8 @@ class WorkerReady(msgspec.Struct, frozen=True):
     http_address: str = ""
 
 
-OpenHttp = Callable[[Worker], Awaitable[ProbeServer]]
-"""Opens the HTTP port of a worker."""
+OpenHttp = Callable[[Worker], Awaitable[ProbeServer | None]]
+"""Opens the HTTP port of a worker; None = there is none."""
 
 
 async def work(

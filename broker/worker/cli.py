@@ -22,6 +22,7 @@ from broker.worker.worker import Worker
 from ledger.audit_lines import Refusals
 from ledger.cluster_options import LoggingOptions, ProcessOptions
 from ledger.configuration import process_command
+from ledger.http.metrics_push import push_metrics
 from ledger.http.probe_server import ProbeServer
 from ledger.http.settings import HttpPortSettings
 from ledger.options import NAMES, Option
@@ -119,18 +120,22 @@ def run(given: WorkerOptions) -> None:
         codec=load_codec(work.codec) if work.codec else None,
         on_ready=_announce(json=given.json),
         stall_s=given.stall_s,
-        open_http=None if given.http.port is None else partial(_open_http, given, settings),
+        open_http=partial(_open_http, given, settings),
     )
 
 
-async def _open_http(given: WorkerOptions, settings: WorkerSettings, worker: Worker) -> ProbeServer:
+async def _open_http(given: WorkerOptions, settings: WorkerSettings, worker: Worker) -> ProbeServer | None:
     refusals = Refusals()
+    pages = WorkerPages(worker, settings, refusals)
+    push_metrics(pages.metrics)
     http = given.http
+    if http.port is None:
+        return None
     tls = None if given.tls_cert is None else TlsSettings(cert=given.tls_cert, key=given.tls_key)
     server = ProbeServer(
-        WorkerPages(worker, settings, refusals).routes(),
+        pages.routes(),
         bind=http.bind,
-        port=http.port or 0,
+        port=http.port,
         tls=tls,
         callers=Callers(token_file=given.http_token_file),
         allowed_hosts=http.allowed_hosts,

@@ -26,7 +26,7 @@ class WorkerPages:
 
     def routes(self) -> dict[str, ProbeRoute]:
         """Return what is answered where."""
-        return probe_routes(health=self._health, readiness=self._readiness, metrics=self._metrics, status=self._status)
+        return probe_routes(health=self._health, readiness=self._readiness, metrics=self.metrics, status=self._status)
 
     def _health(self) -> ProbePage:
         return text_page("has left", 503) if self._worker.has_left else text_page("ok")
@@ -58,7 +58,8 @@ class WorkerPages:
             }
         )
 
-    def _metrics(self) -> ProbePage:
+    def metrics(self) -> ProbePage:
+        """Return what this process counts, for Prometheus."""
         page, worker, counts = MetricsPage(), self._worker, self._worker.counts
         page.gauge("rsm_worker_connected", "1 = a broker serves it.", worker.is_connected)
         page.gauge("rsm_worker_draining", "1 = it takes nothing more.", worker.is_draining)

@@ -100,7 +100,7 @@ class BookiePages:
 
         return {
             **probe_routes(
-                health=self._health, readiness=self._readiness_page, metrics=self._metrics, status=self._status
+                health=self._health, readiness=self._readiness_page, metrics=self.metrics, status=self._status
             ),
             "GET /heartbeat": ProbeRoute(lambda _: text_page("OK"), Right.STATUS),
             f"GET {prefix}/is_ready": ProbeRoute(lambda _: self._is_ready(), Right.STATUS),
@@ -161,7 +161,8 @@ class BookiePages:
             }
         return json_page(facts)
 
-    async def _metrics(self) -> ProbePage:
+    async def metrics(self) -> ProbePage:
+        """Return what this process counts, for Prometheus."""
         page = MetricsPage()
         bookie = self.bookie
         page.gauge("rsm_bookie_ready", "1 = clients can write to it.", self._readiness_now().is_ready)

@@ -14,11 +14,16 @@ from pathlib import Path
 from ledger.audit_lines import Refusals
 from ledger.http.routes import METRICS_TYPE, ProbePage
 from ledger.shown_certificates import certificate_ends
-from ledger.telemetry.start import span_counts
+from ledger.telemetry.start import telemetry_counts
 
 _STARTED_S = time.time()
 CLOCK_TEXT = "Wall clock of this process, Unix time: Prometheus compares it with its own."
-SPANS_TEXT = "Spans of traces of this process, by what became of them."
+TELEMETRY_COUNTERS = {
+    "spans": ("rsm_trace_spans", "Spans of traces of this process, by what became of them."),
+    "lines": ("rsm_otlp_log_lines", "Log lines of this process for a collector, by what became of them."),
+    "pages": ("rsm_otlp_metric_pages", "Metrics of this process for a collector, by what became of them."),
+}
+"""Counters of what a process has told a collector, by kind of it: name without `_total`, and what it is."""
 CERTIFICATE_TEXT = "When a certificate ends that this process shows, Unix time."
 
 
@@ -67,8 +72,10 @@ class MetricsPage:
         self.gauge("rsm_clock_timestamp_seconds", CLOCK_TEXT, time.time())
         for path, end_s in certificate_ends().items():
             self.gauge("rsm_certificate_end_timestamp_seconds", CERTIFICATE_TEXT, end_s, file=path)
-        for outcome, count in span_counts().items():
-            self.counter("rsm_trace_spans_total", SPANS_TEXT, count, outcome=outcome)
+        for kind, counts in telemetry_counts().items():
+            name, text = TELEMETRY_COUNTERS[kind]
+            for outcome, count in counts.items():
+                self.counter(f"{name}_total", text, count, outcome=outcome)
         times = os.times()
         self.counter("process_cpu_seconds_total", "CPU time.", times.user + times.system)
         self.gauge("process_start_time_seconds", "Start, Unix time.", _STARTED_S)

@@ -106,8 +106,8 @@ class AutoRecovery:
             raise
 
 
-OpenHttp = Callable[[LedgerStore, AutoRecovery], Awaitable[ProbeServer]]
-"""Opens the HTTP port of auto-recovery."""
+OpenHttp = Callable[[LedgerStore, AutoRecovery], Awaitable[ProbeServer | None]]
+"""Opens the HTTP port of auto-recovery; None = there is none."""
 
 
 async def run_auto_recovery(

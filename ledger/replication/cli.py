@@ -20,6 +20,8 @@ from ledger.operator_commands import AuditOptions, audited_command, this_operato
 from ledger.options import Option
 from ledger.path_units import PATH
 from ledger.replication.settings import ReplicationSettings
+from ledger.telemetry.settings import TelemetrySettings
+from ledger.telemetry.start import start_telemetry
 
 if TYPE_CHECKING:
     # Other commands of `rsm` start without the auditor's modules.
@@ -44,6 +46,7 @@ class AutoRecoveryOptions(ProcessOptions, frozen=True, kw_only=True):
         str | None, Option("File to which refused and changing calls over HTTP are appended, as JSON.", unit=PATH)
     ] = None
     logs: LoggingOptions = LoggingOptions(log_level="info")
+    telemetry: TelemetrySettings = TelemetrySettings()
 
 
 @app.command()
@@ -56,25 +59,32 @@ def run(given: AutoRecoveryOptions) -> None:
     from ledger.replication.app import run_auto_recovery  # noqa: PLC0415 - `--help` needs no client
 
     given.logs.apply()
+    start_telemetry(given.telemetry, "rsm-autorecovery")
 
     def announce(notice: RunningNotice) -> None:
         at = f", HTTP on {notice.http_address}" if notice.http_address else ""
         line = msgspec.json.encode(notice).decode() if given.json else f"auto-recovery runs as {notice.owner}{at}"
         print(line, flush=True)
 
-    async def open_http(ledgers: LedgerStore, recovery: AutoRecovery) -> ProbeServer:
-        from ledger.replication.pages import RecoveryPages  # noqa: PLC0415 - as above
+    async def open_http(ledgers: LedgerStore, recovery: AutoRecovery) -> ProbeServer | None:
+        from ledger.http.metrics_push import push_metrics  # noqa: PLC0415 - as above
+        from ledger.replication.pages import RecoveryPages  # noqa: PLC0415
 
         refusals = Refusals()
-        server = given.http.server(RecoveryPages(ledgers, recovery, refusals).routes(), refusals)
+        pages = RecoveryPages(ledgers, recovery, refusals)
+        push_metrics(pages.metrics)
+        if given.http.port is None:
+            return None
+        server = given.http.server(pages.routes(), refusals)
         await server.start()
         return server
 
     def work() -> Awaitable[None]:
         if given.audit_file is not None:
             open_audit_file(given.audit_file)
-        http = None if given.http.port is None else open_http
-        return run_auto_recovery(given.metadata_uri, given.replication, announce, open_http=http, stall_s=given.stall_s)
+        return run_auto_recovery(
+            given.metadata_uri, given.replication, announce, open_http=open_http, stall_s=given.stall_s
+        )
 
     _end_with(work)
 

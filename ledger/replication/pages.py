@@ -34,7 +34,7 @@ class RecoveryPages:
         """Return what is answered where."""
         return {
             **probe_routes(
-                health=lambda: text_page("ok"), readiness=self._readiness, metrics=self._metrics, status=self._status
+                health=lambda: text_page("ok"), readiness=self._readiness, metrics=self.metrics, status=self._status
             ),
             "GET /heartbeat": ProbeRoute(lambda _: text_page("OK"), Right.STATUS),
             **ClusterPages(self._ledgers, self._recovery.look_now).routes(),
@@ -57,7 +57,8 @@ class RecoveryPages:
             }
         )
 
-    def _metrics(self) -> ProbePage:
+    def metrics(self) -> ProbePage:
+        """Return what this process counts, for Prometheus."""
         page = MetricsPage()
         add_session_metric(page, self._ledgers.store.session_state)
         add_recovery_metrics(page, self._recovery)

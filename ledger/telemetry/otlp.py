@@ -23,7 +23,7 @@ def encode_spans(spans: Sequence[Span], resource: Mapping[str, Value]) -> bytes:
         scope=common_pb2.InstrumentationScope(name="rsm-spark"), spans=[_span(span) for span in spans]
     )
     told = trace_pb2.ResourceSpans(
-        resource=resource_pb2.Resource(attributes=_attributes(resource)), scope_spans=[scope]
+        resource=resource_pb2.Resource(attributes=attributes_of(resource)), scope_spans=[scope]
     )
     return trace_service_pb2.ExportTraceServiceRequest(resource_spans=[told]).SerializeToString()
 
@@ -47,9 +47,9 @@ def _span(span: Span) -> trace_pb2.Span:
         kind=int(span.kind),  # type: ignore[arg-type]
         start_time_unix_nano=span.start_ns,
         end_time_unix_nano=max(span.end_ns, span.start_ns),
-        attributes=_attributes(span.attributes),
+        attributes=attributes_of(span.attributes),
         events=[
-            trace_pb2.Span.Event(time_unix_nano=when, name=name, attributes=_attributes(attributes))
+            trace_pb2.Span.Event(time_unix_nano=when, name=name, attributes=attributes_of(attributes))
             for when, name, attributes in span.events
         ],
         links=[trace_pb2.Span.Link(**_ids(link)) for link in span.links],
@@ -61,7 +61,8 @@ def _ids(context: TraceContext) -> dict[str, Any]:
     return {"trace_id": context.trace_id.to_bytes(16, "big"), "span_id": context.span_id.to_bytes(8, "big")}
 
 
-def _attributes(attributes: Mapping[str, Value]) -> list[common_pb2.KeyValue]:
+def attributes_of(attributes: Mapping[str, Value]) -> list[common_pb2.KeyValue]:
+    """Return attributes as OTLP has them."""
     return [common_pb2.KeyValue(key=name, value=_value(value)) for name, value in attributes.items()]
 
 

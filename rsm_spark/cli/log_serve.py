@@ -12,6 +12,8 @@ from ledger.audit_lines import open_audit_file
 from ledger.cluster_options import LoggingOptions, ProcessOptions
 from ledger.configuration import process_command
 from ledger.options import Option
+from ledger.telemetry.settings import TelemetrySettings
+from ledger.telemetry.start import start_telemetry
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.gateway.settings import GatewaySettings
 
@@ -47,6 +49,7 @@ class GatewayOptions(ProcessOptions, frozen=True, kw_only=True):
         int, Option("ZooKeeper gives up a gateway that is silent for this time; then others take its logs.", ge=200)
     ] = SESSION_TIMEOUT_MS
     logs: LoggingOptions = LoggingOptions()
+    telemetry: TelemetrySettings = TelemetrySettings()
     audit_file: Annotated[
         str | None, Option("File to which is appended who changes what, one JSON object a line.", metavar="FILE")
     ] = None
@@ -88,6 +91,7 @@ def serve(given: GatewayOptions) -> None:
 
     """
     given.logs.apply()
+    start_telemetry(given.telemetry, "rsm-gateway")
     if given.audit_file is not None:
         open_audit_file(given.audit_file)
     from rsm_spark.gateway.process import run_gateway  # noqa: PLC0415 - `--help` needs no server

@@ -11,6 +11,8 @@ from ledger.audit_lines import open_audit_file
 from ledger.cluster_options import LoggingOptions, ProcessOptions
 from ledger.configuration import process_command
 from ledger.options import Option
+from ledger.telemetry.settings import TelemetrySettings
+from ledger.telemetry.start import start_telemetry
 from rsm_spark.console.settings import ConsoleSettings
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 
@@ -32,6 +34,7 @@ class ConsoleOptions(ProcessOptions, frozen=True, kw_only=True):
         ),
     ] = None
     logs: LoggingOptions = LoggingOptions()
+    telemetry: TelemetrySettings = TelemetrySettings()
 
 
 @process_command("console")
@@ -48,6 +51,7 @@ def console(given: ConsoleOptions) -> None:
 
     """
     given.logs.apply()
+    start_telemetry(given.telemetry, "rsm-console")
     if given.audit_file is not None:
         open_audit_file(given.audit_file)
     from rsm_spark.console.process import run_console  # noqa: PLC0415 - `--help` needs no server

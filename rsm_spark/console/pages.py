@@ -10,11 +10,11 @@ import msgspec
 from ledger.client.client import LedgerClient
 from ledger.http.metrics import MetricsPage
 from ledger.http.replies import HttpReply, json_reply
-from ledger.http.routes import METRICS_TYPE
+from ledger.http.routes import METRICS_TYPE, ProbePage
 from ledger.ports import SessionState
 from ledger.replication.telemetry import add_session_metric
 from ledger.rights.table import Right
-from rsm_spark.console.calls import ConsoleCall, ConsoleRoute
+from rsm_spark.console.calls import ConsoleCall, ConsoleRoute, ConsoleState
 from rsm_spark.web.files import StaticFile, web_files
 
 _STATIC = Path(__file__).parent / "static"
@@ -92,8 +92,11 @@ class ConsolePages:
         return json_reply(shown)
 
     async def _metrics(self, call: ConsoleCall) -> HttpReply:
-        state, page = call.state, MetricsPage()
-        watcher = state.watcher
+        return HttpReply(200, self.metrics_page(call.state).body, (), METRICS_TYPE.encode())
+
+    def metrics_page(self, state: ConsoleState) -> ProbePage:
+        """Return what this process counts, for Prometheus."""
+        page, watcher = MetricsPage(), state.watcher
         add_session_metric(page, self._client.store.session_state)
         page.counter("rsm_console_looks_total", "Looks at the cluster.", watcher.looks)
         page.gauge("rsm_console_warnings", "Warnings that are shown.", len(watcher.view.warnings))
@@ -105,7 +108,7 @@ class ConsolePages:
                 page.counter("rsm_console_requests_total", text, count, path=route.path, status=str(status))
         page.refusals(state.refusals, "http")
         page.process()
-        return HttpReply(200, page.page().body, (), METRICS_TYPE.encode())
+        return page.page()
 
 
 def _file_route(path: str, file: StaticFile) -> ConsoleRoute:

@@ -10,6 +10,7 @@ from typing import Self
 from ledger.client.client import LedgerClient
 from ledger.http.api_server import ApiServer
 from ledger.http.api_settings import ApiSettings
+from ledger.http.metrics_push import push_metrics
 from ledger.http.origins import HostCheck
 from ledger.http.tokens import Tokens
 from rsm_spark.console.api import ConsoleRequests
@@ -55,6 +56,7 @@ class ClusterConsole:
         self._server = ApiServer(settings.http, self._edge, ports=1)
         self.url = self._pages.url = self._server.url
         self._watching: asyncio.Task[None] | None = None
+        self._push: asyncio.Task[None] | None = None
 
     def _edge(self, bounded: ApiSettings, hosts: HostCheck, tokens: Tokens | None) -> ConsoleEdge:
         routes = [
@@ -67,6 +69,7 @@ class ClusterConsole:
         """Serve, and look at the cluster."""
         self._watching = asyncio.get_running_loop().create_task(self.watcher.run())
         await self._server.start()
+        self._push = push_metrics(lambda: self._pages.metrics_page(self._server.edge.state))
         return self
 
     async def __aexit__(
@@ -77,6 +80,8 @@ class ClusterConsole:
 
     async def _stop(self) -> None:
         await self._server.stop()
+        if self._push is not None:
+            self._push.cancel()
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])

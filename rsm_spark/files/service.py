@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from ledger.client.client import LedgerClient
 from ledger.http.api_server import ApiServer
 from ledger.http.api_settings import ApiSettings
+from ledger.http.metrics_push import push_metrics
 from ledger.http.origins import HostCheck
 from ledger.http.replies import HttpReply
 from ledger.http.routes import METRICS_TYPE, ProbePage
@@ -79,6 +80,7 @@ class FileService(StoreService):
             client, chains, root, execute=self._clean, ask=self._look, leads=self._leads, pause_s=replica.trim_s
         )
         self._cleaning: asyncio.Task[None] | None = None
+        self._push: asyncio.Task[None] | None = None
         self.replica.on_role(self._on_role)
         self._door = ApiServer(settings.door(), self._edge, ports=PORTS + 1)
         edge = self._door.edge
@@ -120,10 +122,13 @@ class FileService(StoreService):
             raise
         self._cleaning = asyncio.get_running_loop().create_task(self._cleaner.run())
         self._cleaning.add_done_callback(_tell_end)
+        self._push = push_metrics(self._metrics_page)
 
     async def stop(self) -> None:
         """Take no more requests, answer what was taken, and leave in an orderly way."""
         await self._door.stop()
+        if self._push is not None:
+            self._push.cancel()
         if self._cleaning is not None:
             self._cleaning.cancel()
             await asyncio.wait([self._cleaning])
@@ -144,7 +149,10 @@ class FileService(StoreService):
         return HttpReply(200, self.status_json())
 
     async def _metrics(self) -> HttpReply:
-        return HttpReply(200, await self._telemetry.text(), (), METRICS_TYPE.encode())
+        return _reply(await self._metrics_page())
+
+    async def _metrics_page(self) -> ProbePage:
+        return ProbePage(200, await self._telemetry.text(), METRICS_TYPE)
 
 
 class _FileTelemetry(Collector):

@@ -11,7 +11,7 @@ import msgspec
 from ledger.client.client import LedgerClient
 from ledger.http.metrics import MetricsPage
 from ledger.http.replies import HttpReply, json_reply
-from ledger.http.routes import METRICS_TYPE
+from ledger.http.routes import METRICS_TYPE, ProbePage
 from ledger.ports import SessionState
 from ledger.replication.telemetry import add_session_metric
 from ledger.rights.table import Right
@@ -107,8 +107,11 @@ class GatewayPages:
 
     async def metrics(self, call: GatewayCall) -> HttpReply:
         """Tell the same and more, for Prometheus."""
-        state, page = call.state, MetricsPage()
-        held = state.held
+        return HttpReply(200, self.metrics_page(call.state).body, (), METRICS_TYPE.encode())
+
+    def metrics_page(self, state: GatewayState) -> ProbePage:
+        """Return what this process counts, for Prometheus."""
+        page, held = MetricsPage(), state.held
         add_session_metric(page, self._client.store.session_state)
         page.gauge("rsm_gateway_logs", "Logs that this gateway writes.", held.count)
         page.counter("rsm_gateway_writers_opened_total", "Writers that it has opened.", held.opened)
@@ -133,7 +136,7 @@ class GatewayPages:
                     code=code,
                 )
         page.process()
-        return HttpReply(200, page.page().body, (), METRICS_TYPE.encode())
+        return page.page()
 
     def own_routes(self) -> list[GatewayRoute]:
         """Return what is served of them."""

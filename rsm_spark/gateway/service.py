@@ -11,6 +11,7 @@ import msgspec
 from ledger.client.client import LedgerClient
 from ledger.http.api_server import ApiServer
 from ledger.http.api_settings import ApiSettings
+from ledger.http.metrics_push import push_metrics
 from ledger.http.origins import HostCheck
 from ledger.http.tokens import Tokens
 from rsm_spark.gateway.calls import GatewayState
@@ -78,6 +79,7 @@ class LogGateway:
         self.held = HeldLogs(client, self._logs, place, settings)
         self._server.edge.state.held = self.held
         self._tidying: asyncio.Task[None] | None = None
+        self._push: asyncio.Task[None] | None = None
 
     def _edge(self, bounded: ApiSettings, hosts: HostCheck, tokens: Tokens | None) -> GatewayEdge:
         routes = [*record_routes(), *reading_routes(), *name_routes(), *self._pages.own_routes()]
@@ -102,11 +104,14 @@ class LogGateway:
         await self._server.start()
         if self._rpc is not None:
             await self._rpc.start()
+        self._push = push_metrics(lambda: self._pages.metrics_page(self._server.edge.state))
 
     async def stop(self) -> None:
         """Take no more requests, answer what was taken, and let go of all logs."""
         rpc = () if self._rpc is None else (self._rpc.stop(),)
         await asyncio.gather(self._server.stop(), *rpc)
+        if self._push is not None:
+            self._push.cancel()
         if self._tidying is not None:
             self._tidying.cancel()
             await asyncio.wait([self._tidying])

@@ -14,6 +14,7 @@ import msgspec
 import typer
 
 from ledger.readiness import Readiness, notify_supervisor
+from ledger.telemetry.start import start_from_environment
 from rsm_spark.node.settings import NodeSettings, read_node_file
 
 app = typer.Typer(
@@ -77,16 +78,20 @@ def check(
 
 async def _run(settings: NodeSettings, say: Callable[[str], object]) -> None:
     from ledger.audit_lines import Refusals  # noqa: PLC0415 - `check` serves nothing
+    from ledger.http.metrics_push import push_metrics  # noqa: PLC0415
     from ledger.process_guard import ProcessGuard  # noqa: PLC0415
     from rsm_spark.node.node import NodeRunner  # noqa: PLC0415
     from rsm_spark.node.pages import NodePages  # noqa: PLC0415
 
+    start_from_environment("rsm-node")
     node = NodeRunner(settings, say)
     with ProcessGuard("node", stop_s=None, on_signal=node.stop) as guard:
         server = None
+        refusals = Refusals()
+        pages = NodePages(settings.name, node, refusals)
+        push_metrics(pages.metrics)
         if settings.http_port is not None:
-            refusals = Refusals()
-            server = settings.door().server(NodePages(settings.name, node, refusals).routes(), refusals)
+            server = settings.door().server(pages.routes(), refusals)
             await server.start()
             say(f"HTTP on {server.address}")
         try:

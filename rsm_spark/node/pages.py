@@ -27,7 +27,7 @@ class NodePages:
     def routes(self) -> dict[str, ProbeRoute]:
         """Return what is answered where."""
         return probe_routes(
-            health=lambda: text_page("ok"), readiness=self._readiness, metrics=self._metrics, status=self._status
+            health=lambda: text_page("ok"), readiness=self._readiness, metrics=self.metrics, status=self._status
         )
 
     def _readiness(self) -> ProbePage:
@@ -40,7 +40,8 @@ class NodePages:
         ending = self._node.supervision.is_ending
         return json_page({"name": self._name, "ending": ending, "processes": self._node.status()})
 
-    def _metrics(self) -> ProbePage:
+    def metrics(self) -> ProbePage:
+        """Return what this process counts, for Prometheus."""
         page = MetricsPage()
         for child in self._node.supervision.children.values():
             is_ready = child.phase is ChildPhase.READY

@@ -15,10 +15,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from ledger.http.metrics import CERTIFICATE_TEXT, CLOCK_TEXT, SPANS_TEXT
+from ledger.http.metrics import CERTIFICATE_TEXT, CLOCK_TEXT, TELEMETRY_COUNTERS
 from ledger.ports import SessionState
 from ledger.shown_certificates import certificate_ends
-from ledger.telemetry.start import span_counts
+from ledger.telemetry.start import telemetry_counts
 from rsm_spark.core.envelope import record_count_of
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.status import ReplicaRole, ReplicaStatus
@@ -103,8 +103,9 @@ class ReplicaTelemetry(Collector):
             yield from self._disk.metrics()
         yield _gauge("rsm_clock_timestamp_seconds", CLOCK_TEXT, self._clock_s())
         yield _certificates()
-        if counts := span_counts():
-            family = CounterMetricFamily("rsm_trace_spans", SPANS_TEXT, labels=["outcome"])
+        for kind, counts in telemetry_counts().items():
+            name, text = TELEMETRY_COUNTERS[kind]
+            family = CounterMetricFamily(name, text, labels=["outcome"])
             for outcome, count in counts.items():
                 family.add_metric([outcome], count)
             yield family

@@ -19,12 +19,13 @@ from ledger.client.client import LedgerClient
 from ledger.client.pool import ConnectionPool
 from ledger.client.settings import ClientSettings
 from ledger.errors import LedgerError, UsageError
+from ledger.http.metrics_push import push_metrics
 from ledger.http.probe_server import ProbeServer
 from ledger.http.routes import ProbePage, probe_routes
 from ledger.http.settings import HttpPortSettings
 from ledger.process_guard import ProcessGuard
 from ledger.rights.callers import Callers
-from ledger.telemetry.start import start_telemetry
+from ledger.telemetry.start import metrics_period_s, start_telemetry
 from ledger.tls import is_loopback
 from ledger.zookeeper.ledgers import LedgerStore
 from ledger.zookeeper.session import connect
@@ -105,7 +106,7 @@ def run_replica(
         settings: Of the replica.
         make_service: Makes what is run, of a connected client and the lake.
         words: What is printed once it serves, unless JSON is asked for.
-        probes: Health and metrics over HTTP; None = none.
+        probes: Health and metrics over HTTP; None = the service has them itself.
 
     Raises:
         RsmError: It cannot start, or the replica stopped by itself; the message says why and what would help.
@@ -118,7 +119,7 @@ def run_replica(
         sys.stdout.flush()
 
     start_telemetry(given.telemetry, "rsm-replica", f"{settings.log}/{settings.replica_id}")
-    work = _run(given, settings, make_service, announce, probes or HttpPortSettings())
+    work = _run(given, settings, make_service, announce, probes)
     try:
         import uvloop  # noqa: PLC0415 - quicker where it is installed, never required
     except ImportError:
@@ -140,7 +141,7 @@ async def _run(
     settings: StoreSettings,
     make_service: Callable[[LedgerClient, SnapshotStore | None], RunService],
     on_ready: Callable[[ReadyNotice], None],
-    probes: HttpPortSettings,
+    probes: HttpPortSettings | None,
 ) -> None:
     began_s = time.monotonic()
     leave_pandas_out()
@@ -157,7 +158,7 @@ async def _run(
             service.replica.on_role(lambda role: _log_role(settings, role))
             async with service:
                 pauses.enter_context(short_pauses())
-                server = None if probes.port is None else await _answer_probes(service, settings, probes)
+                server = None if probes is None else await _answer_probes(service, settings, probes)
                 try:
                     http_address = service.http_address if server is None else server.address
                     guard.ready()
@@ -219,7 +220,10 @@ async def _connect(uri: MetadataUri, session_timeout_ms: int) -> tuple[LedgerCli
     return client, bookies
 
 
-async def _answer_probes(service: RunService, settings: StoreSettings, probes: HttpPortSettings) -> ProbeServer:
+async def _answer_probes(service: RunService, settings: StoreSettings, probes: HttpPortSettings) -> ProbeServer | None:
+    """Answer probes, and tell a collector metrics, each where it is asked for."""
+    if probes.port is None and not metrics_period_s():
+        return None
     from rsm_spark.runtime.telemetry import METRICS_TYPE, ReplicaTelemetry  # noqa: PLC0415 - only where it is asked for
 
     replica = service.replica
@@ -228,6 +232,9 @@ async def _answer_probes(service: RunService, settings: StoreSettings, probes: H
     async def metrics() -> ProbePage:
         return ProbePage(200, await telemetry.text(), METRICS_TYPE)
 
+    push_metrics(metrics)
+    if probes.port is None:
+        return None
     server = ProbeServer(
         probe_routes(
             health=lambda: health(replica.status()),
@@ -237,7 +244,7 @@ async def _answer_probes(service: RunService, settings: StoreSettings, probes: H
         )
         | getattr(service, "http_routes", {}),  # of SQL tables alone
         bind=probes.bind,
-        port=probes.port or 0,
+        port=probes.port,
         tls=settings.security.served(),
         callers=Callers(settings.security.principals, settings.security.token_file),
         allowed_hosts=probes.allowed_hosts,

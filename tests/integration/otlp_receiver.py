@@ -1,4 +1,4 @@
-"""A collector of OTLP over HTTP for tests: keeps the spans that it is sent, or behaves as badly as it is told."""
+"""A collector of OTLP over HTTP for tests: keeps what it is sent, or behaves as badly as it is told."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -37,20 +39,55 @@ class ReceivedSpan(NamedTuple):
     end_ns: int
 
 
+class ReceivedLine(NamedTuple):
+    """Log line as it came."""
+
+    service: str
+    instance: str
+    logger: str
+    severity: int
+    level: str
+    message: str
+    attributes: dict[str, Any]
+    trace_id: str
+    span_id: str
+    time_ns: int
+
+
+class ReceivedPoint(NamedTuple):
+    """Point of a metric as it came: of a histogram its count, sum, bounds and counts; of a summary count and sum."""
+
+    service: str
+    instance: str
+    name: str
+    text: str
+    kind: str
+    labels: dict[str, str]
+    value: Any
+    start_ns: int
+    time_ns: int
+
+
 class OtlpReceiver:
     """See the module.
 
     Attributes:
-        url: Where it takes spans.
+        url: Where it takes spans, metrics and log lines.
         spans: All that came.
+        points: All points of metrics that came.
+        lines: All log lines that came.
         status: What it answers.
         rejects: So many of each request it says that it does not take.
         headers: Of the last request.
+        garbage: What it answers; None = as it should.
 
     """
 
     def __init__(self, port: int = 0) -> None:
         self.spans: list[ReceivedSpan] = []
+        self.points: list[ReceivedPoint] = []
+        self.lines: list[ReceivedLine] = []
+        self.garbage: bytes | None = None
         self.status = 200
         self.rejects = 0
         self.request_count = 0
@@ -68,11 +105,11 @@ class OtlpReceiver:
                 receiver.headers = dict(self.headers.items())
                 while receiver.hangs.is_set():
                     time.sleep(0.05)
-                if self.path == "/v1/traces" and receiver.status == 200:
-                    receiver.spans += _spans(ExportTraceServiceRequest.FromString(body))
+                if receiver.status == 200:
+                    receiver._take(self.path, body)
                 answer = ExportTraceServiceResponse()
                 answer.partial_success.rejected_spans = receiver.rejects
-                content = answer.SerializeToString()
+                content = answer.SerializeToString() if receiver.garbage is None else receiver.garbage
                 self.send_response(receiver.status)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
@@ -91,6 +128,15 @@ class OtlpReceiver:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
 
+    def _take(self, path: str, body: bytes) -> None:
+        match path:
+            case "/v1/traces":
+                self.spans += _spans(ExportTraceServiceRequest.FromString(body))
+            case "/v1/metrics":
+                self.points += points_of(ExportMetricsServiceRequest.FromString(body))
+            case "/v1/logs":
+                self.lines += _lines(ExportLogsServiceRequest.FromString(body))
+
     def close(self) -> None:
         """Take no more; a second time does nothing."""
         if not self._thread.is_alive():
@@ -105,10 +151,23 @@ class OtlpReceiver:
 
     def until(self, is_there: Callable[[list[ReceivedSpan]], Any]) -> Any:
         """Return what `is_there` finds among the spans, as soon as that is something."""
+        return self._until(lambda: is_there(list(self.spans)))
+
+    def until_points(self, is_there: Callable[[list[ReceivedPoint]], Any]) -> Any:
+        """Do the same among the points of metrics."""
+        return self._until(lambda: is_there(list(self.points)))
+
+    def until_lines(self, is_there: Callable[[list[ReceivedLine]], Any]) -> Any:
+        """Do the same among the log lines."""
+        return self._until(lambda: is_there(list(self.lines)))
+
+    def _until(self, find: Callable[[], Any]) -> Any:
         ends = time.monotonic() + _WAIT_S
-        while not (found := is_there(list(self.spans))):
-            names = sorted({(span.service, span.name) for span in self.spans})
-            assert time.monotonic() < ends, f"not there: {names}"
+        while not (found := find()):
+            spans = sorted({(span.service, span.name) for span in self.spans})
+            lines = sorted({(line.service, line.logger) for line in self.lines})
+            points = sorted({(point.service, point.name) for point in self.points})
+            assert time.monotonic() < ends, f"not there: {spans} {lines} {points}"
             time.sleep(0.05)
         return found
 
@@ -143,6 +202,50 @@ def _spans(request: ExportTraceServiceRequest) -> Iterator[ReceivedSpan]:
                     span.start_time_unix_nano,
                     span.end_time_unix_nano,
                 )
+
+
+def _lines(request: ExportLogsServiceRequest) -> Iterator[ReceivedLine]:
+    for told in request.resource_logs:
+        resource = _attributes(told.resource.attributes)
+        for scope in told.scope_logs:
+            for line in scope.log_records:
+                yield ReceivedLine(
+                    resource["service.name"],
+                    resource["service.instance.id"],
+                    scope.scope.name,
+                    line.severity_number,
+                    line.severity_text,
+                    line.body.string_value,
+                    _attributes(line.attributes),
+                    line.trace_id.hex(),
+                    line.span_id.hex(),
+                    line.time_unix_nano,
+                )
+
+
+def points_of(request: ExportMetricsServiceRequest) -> Iterator[ReceivedPoint]:
+    """Yield the points of a request."""
+    for told in request.resource_metrics:
+        resource = _attributes(told.resource.attributes)
+        who = (resource["service.name"], resource["service.instance.id"])
+        for scope in told.scope_metrics:
+            for metric in scope.metrics:
+                kind = str(metric.WhichOneof("data"))
+                family = getattr(metric, kind)
+                if kind == "sum":
+                    assert family.is_monotonic
+                if kind in {"sum", "histogram"}:
+                    assert family.aggregation_temporality == 2  # Cumulative.
+                for point in family.data_points:
+                    value: Any
+                    if kind == "histogram":
+                        value = (point.count, point.sum, list(point.explicit_bounds), list(point.bucket_counts))
+                    else:
+                        value = (point.count, point.sum) if kind == "summary" else point.as_double
+                    yield ReceivedPoint(
+                        *who, metric.name, metric.description, kind, _attributes(point.attributes), value,
+                        point.start_time_unix_nano, point.time_unix_nano,
+                    )  # fmt: skip
 
 
 def _attributes(pairs: Any) -> dict[str, Any]:

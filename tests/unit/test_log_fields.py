@@ -12,7 +12,7 @@ import pytest
 
 from ledger.audit_lines import AuditLine
 from ledger.cluster_options import LoggingOptions
-from ledger.log_fields import ALWAYS, FIELDS
+from ledger.log_fields import ALWAYS, FIELDS, TRACED
 from ledger.options import options_in
 from rsm_spark.cli.config import PROCESSES, options_of
 
@@ -80,13 +80,14 @@ def test_each_name_that_the_code_uses_is_in_the_table_and_none_is_for_nothing() 
 def test_names_are_words_of_the_glossary_without_ids() -> None:
     assert not [name for name in FIELDS if name.endswith("_id") or not re.fullmatch("[a-z]+(_[a-z]+)*", name)]
     assert not set(FIELDS) & set(ALWAYS)
+    assert not set(TRACED) & (set(FIELDS) | set(ALWAYS))
 
 
 def test_the_table_of_the_document_is_the_one_of_the_code() -> None:
     text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     section = text.split("\n## Logs\n", 1)[1].split("\n## ", 1)[0]
     rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.*) \|$", section, re.MULTILINE))
-    assert rows == {**ALWAYS, **FIELDS}
+    assert rows == {**ALWAYS, **FIELDS, **TRACED}
 
 
 @pytest.mark.parametrize("process", [process for process in PROCESSES if process not in OF_PYTHON_ALONE])

@@ -11,7 +11,7 @@ import pytest
 from ledger.errors import UsageError
 from ledger.telemetry import SpanKind, TelemetrySettings, begin_span, start_telemetry, stop_telemetry
 from ledger.telemetry.otlp_collector import OtlpCollector
-from ledger.telemetry.start import span_counts, start_from_environment
+from ledger.telemetry.start import start_from_environment, telemetry_counts
 from tests.integration.otlp_receiver import OtlpReceiver, otlp_receiver
 
 _WAIT_S = 60.0
@@ -31,10 +31,14 @@ def _spans(count: int) -> None:
         span.end()
 
 
+def _counts(kind: str = "spans") -> dict[str, int]:
+    return telemetry_counts()[kind]
+
+
 def _until(is_so: Callable[[], bool]) -> None:
     ends = time.monotonic() + _WAIT_S
     while not is_so():
-        assert time.monotonic() < ends, span_counts()
+        assert time.monotonic() < ends, _counts()
         time.sleep(0.02)
 
 
@@ -78,8 +82,8 @@ def test_spans_that_a_collector_does_not_take_are_counted(receiver: OtlpReceiver
     receiver.rejects = 2
     start_telemetry(TelemetrySettings(otlp_url=receiver.url, trace_rate=1.0), "shop")
     _spans(5)
-    _until(lambda: span_counts()["sent"] == 3)
-    assert span_counts() == {"sent": 3, "dropped": 0, "failed": 2}
+    _until(lambda: _counts()["sent"] == 3)
+    assert _counts() == {"sent": 3, "dropped": 0, "failed": 2}
 
 
 @pytest.mark.parametrize("status", [400, 429, 503])
@@ -89,12 +93,12 @@ def test_a_collector_that_fails_loses_a_batch_and_is_left_alone_for_a_while(
     receiver.status = status
     start_telemetry(TelemetrySettings(otlp_url=receiver.url, trace_rate=1.0, queue_max=100), "shop")
     _spans(5)
-    _until(lambda: span_counts()["failed"] == 5)
+    _until(lambda: _counts()["failed"] == 5)
     _spans(300)
-    assert span_counts()["dropped"] == 200
+    assert _counts()["dropped"] == 200
     assert receiver.request_count == 1
     receiver.status = 200
-    _until(lambda: span_counts()["sent"] == 100)
+    _until(lambda: _counts()["sent"] == 100)
     lines = [record.getMessage() for record in caplog.records if record.name == "ledger.telemetry.exporter"]
     assert [f"it answers {status}" in line for line in lines] == [True, False]
     assert lines[1] == "the collector takes spans again; 200 were dropped so far"
@@ -109,7 +113,7 @@ def test_a_collector_that_is_not_there_or_hangs_costs_nobody_time(receiver: Otlp
         began = time.thread_time()
         _spans(20_000)
         assert time.thread_time() - began < 5
-        _until(lambda: span_counts()["dropped"] >= 15_000)
+        _until(lambda: _counts()["dropped"] >= 15_000)
         began = time.monotonic()
         stop_telemetry()
         assert time.monotonic() - began < _WAIT_S
@@ -124,7 +128,7 @@ def test_a_second_start_takes_the_place_of_the_first(receiver: OtlpReceiver) -> 
     stop_telemetry()
     assert sorted(span.service for span in receiver.spans) == ["rsm", "shop"]
     assert begin_span("x") is None
-    assert span_counts() == {}
+    assert telemetry_counts() == {}
 
 
 @pytest.mark.parametrize(

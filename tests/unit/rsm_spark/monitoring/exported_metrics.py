@@ -53,13 +53,17 @@ _PROGRESS = {
 
 def exported_labels() -> dict[str, dict[str, frozenset[str]]]:
     """Return labels by name of the sample, by kind of process, as each process tells them itself."""
+    return {kind: _labels_of(page) for kind, page in exported_pages().items()}
+
+
+def exported_pages() -> dict[str, str]:
+    """Return the page of each kind of process."""
     ends = {"a.pem": 9e9}
     with (
         patch("ledger.http.metrics.certificate_ends", lambda: ends),
         patch("rsm_spark.runtime.telemetry.certificate_ends", lambda: ends),
     ):
-        pages = asyncio.run(_pages())
-    return {kind: _labels_of(page.decode()) for kind, page in pages.items()}
+        return {kind: page.decode() for kind, page in asyncio.run(_pages()).items()}
 
 
 def _labels_of(page: str) -> dict[str, frozenset[str]]:
