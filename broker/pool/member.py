@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -75,7 +76,8 @@ class MemberSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if self.security is None:
             return None
         paths = msgspec.structs.asdict(self.security)
-        return Security(**{name: path and self._found(path) for name, path in paths.items()})
+        found: dict[str, Any] = {name: path and self._found(path) for name, path in paths.items()}
+        return Security(**found)
 
     def _found(self, path: str) -> str:
         shipped = Path(self.folder) / path

@@ -102,7 +102,7 @@ class ApiState:
 
         """
         now = self.caller(headers, scope, self.clock_s())
-        if (now.role, now.tenant) != (before.role, before.tenant):
+        if _reach(now) != _reach(before):
             raise HttpProblem(401, "bad-token", "this token means something else now: ask again", headers=_CHALLENGE)
 
     def take(
@@ -163,3 +163,9 @@ class ApiState:
                 429, "too-many-connections", f"this token has {self._bounds.token_part:.0%} of all "
                 "connections: use those again, or close some", headers=(*retry_after(1), (b"connection", b"close"))
             )  # fmt: skip
+
+
+def _reach(caller: Caller) -> tuple[object, ...]:
+    """Return what a caller may see, as far as a change of it is one of who it is."""
+    one = caller.principal
+    return caller.role, caller.tenant, one.logs, one.access, one.prefix, one.tables_read

@@ -120,7 +120,7 @@ def _ended(kind: str, look: AuditLook, now_ms: int) -> list[str]:
     lines = [
         (
             f"{when} ({ago(ended_ms, now_ms)} ago), by {printable(look.by)}: {look.ledger_count:,} ledgers "
-            f"{_COUNT_WORDS[kind]} in {took_s:.1f} s, {_found(look)}"
+            f"{_COUNT_WORDS[kind]} in {took_s:.1f} s, {found_words(look)}"
         )
     ]
     if look.lost:
@@ -130,7 +130,8 @@ def _ended(kind: str, look: AuditLook, now_ms: int) -> list[str]:
     return lines
 
 
-def _found(look: AuditLook) -> str:
+def found_words(look: AuditLook) -> str:
+    """Return in words what a look has found."""
     parts = []
     if look.lacking_count:
         ids = ", ".join(map(str, look.lacking[:_SHOWN_MAX])) + (", …" if look.lacking_count > _SHOWN_MAX else "")
@@ -158,10 +159,11 @@ def _few(names: tuple[str, ...]) -> str:
 
 async def _look(at: ClusterOptions) -> AuditState:
     async with cluster_ledgers(at) as ledgers:
-        return await _state(ledgers)
+        return await audit_state(ledgers)
 
 
-async def _state(ledgers: LedgerStore) -> AuditState:
+async def audit_state(ledgers: LedgerStore) -> AuditState:
+    """Return who audits a cluster, and what was found; a damaged record is its problem."""
     await ledgers.store.sync(ledgers.root)
     marks = MarkStore(ledgers.store, ledgers.root, "")
     records = AuditRecords(ledgers.store, ledgers.root)
@@ -194,7 +196,7 @@ async def _ask(at: ClusterOptions, kinds: tuple[AuditKind, ...], limit_s: float 
             raise RetryableError(
                 f"no answer within {limit_s:g} s; the auditor goes on: `rsm cluster audit` tells how far it is"
             ) from None
-        return await _state(ledgers)
+        return await audit_state(ledgers)
 
 
 def _say(kind: AuditKind, look: AuditLook) -> None:

@@ -80,14 +80,17 @@ class FoundReplica:
 
     Args:
         discovery: Of the log.
+        is_watched: It hears of the next leader by a watch, which stays in the session until then; not for
+            who asks again and again, each time anew.
 
     Attributes:
         trouble: Why there was no leader at the last look.
 
     """
 
-    def __init__(self, discovery: Discovery) -> None:
+    def __init__(self, discovery: Discovery, *, is_watched: bool = True) -> None:
         self._discovery = discovery
+        self._is_watched = is_watched
         self.trouble = "not looked for yet"
         # Address and framed port of the leader that was found last.
         self._found = ("", "")
@@ -95,7 +98,7 @@ class FoundReplica:
     async def find(self, on_change: Callable[[], None]) -> str | None:
         """Return the address of the replica that claimed the log last, if it is alive and serves clients."""
         try:
-            found = await self._discovery.leader(watch=on_change)
+            found = await self._discovery.leader(watch=on_change if self._is_watched else None)
         except (LedgerError, RsmError) as error:
             self.trouble = str(error)
             return None
@@ -113,7 +116,7 @@ class FoundReplica:
     async def find_followers(self, on_change: Callable[[], None]) -> list[str]:
         """Return the addresses of the living replicas that do not lead and serve clients."""
         try:
-            members = await self._discovery.members(watch=on_change)
+            members = await self._discovery.members(watch=on_change if self._is_watched else None)
             found = await self._discovery.leader()
         except (LedgerError, RsmError):
             return []

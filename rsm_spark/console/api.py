@@ -21,36 +21,40 @@ from ledger.client.client import LedgerClient
 from ledger.http.pools import Holder
 from ledger.http.problems import HttpProblem, retry_after
 from ledger.rights.table import Right, may
-from rsm_spark.console.calls import ConsoleCall, ConsoleRoute
-from rsm_spark.console.core.view import ConsoleView, LogRow
+from rsm_spark.console.calls import ConsoleCall, ConsoleRoute, check_seen, log_of
+from rsm_spark.console.console_turns import ConsoleTurns
+from rsm_spark.console.core.callers import own_view, sees_all
+from rsm_spark.console.core.view import SECTIONS, ConsoleView, LogRow, changed_sections
 from rsm_spark.console.log_look import PARTITIONED
 from rsm_spark.core.leadership_ends import described_end
-from rsm_spark.errors import LogError
 from rsm_spark.log.chain_store import ChainStore
-from rsm_spark.log.partition_names import check_name
 from rsm_spark.log.past_leaderships import past_leaderships
 
 _FRESH_S = 10.0
 _LEADERS_MAX = 20
 _LEDGERS_MAX = 100
-_DETAILS_AT_ONCE = 4
+_DETAILS_AT_ONCE = 8
+_DETAILS_OF_CALLER = 6
 _DETAILS_S = 20.0
 _READMIT_S = 5.0
 _PACE_S = 0.25
+_NAME_MAX = 200
 _TASKS = "tasks"
+_HISTORY = "history"
 
 
 class HistoryQuery(msgspec.Struct, frozen=True):
     """Begin of what is wanted, ms since 1970, and the log of which; "" = of the cluster alone."""
 
     since_ms: Annotated[int, Meta(ge=0, le=2**53)] = 0
-    log: str = ""
+    log: Annotated[str, Meta(max_length=_NAME_MAX)] = ""
 
 
 class HistoryView(msgspec.Struct, frozen=True):
     """Columns of a history, all of one length; -1 where a log was not known.
 
-    `revision` and `behind` are of the log that was asked for, empty if none was.
+    `revision` and `behind` are of the log that was asked for, empty if none was. The columns of the whole cluster are
+    empty for who may not see it.
     """
 
     at_ms: list[int]
@@ -121,34 +125,40 @@ class ConsoleRequests:
     def __init__(self, client: LedgerClient, rsm_root: str) -> None:
         self._client = client
         self._root = rsm_root
-        self._turns = asyncio.Semaphore(_DETAILS_AT_ONCE)
+        self._turns = ConsoleTurns(
+            "looks at one log", at_once=_DETAILS_AT_ONCE, of_caller=_DETAILS_OF_CALLER, answer_s=_DETAILS_S
+        )
 
     def routes(self) -> list[ConsoleRoute]:
         """Return what is served."""
         return [
-            ConsoleRoute("/api/v1/view", self.view, Right.CLUSTER_READ),
-            ConsoleRoute("/api/v1/history", self.history, Right.CLUSTER_READ, HistoryQuery),
-            ConsoleRoute("/api/v1/logs/{log}", self.log, Right.CLUSTER_READ),
-            ConsoleRoute("/api/v1/events", self.events, Right.TASKS_READ, SinceQuery),
+            ConsoleRoute("/api/v1/view", self.view, Right.STATE_READ),
+            ConsoleRoute("/api/v1/history", self.history, Right.STATE_READ, HistoryQuery),
+            ConsoleRoute("/api/v1/logs/{log}", self.log, Right.STATE_READ),
+            ConsoleRoute("/api/v1/events", self.events, Right.STATUS, SinceQuery),
         ]
 
     async def view(self, call: ConsoleCall) -> ConsoleView:
-        """Tell all of the view."""
-        return await call.state.watcher.fresh(_FRESH_S)
+        """Tell all of the view that the caller may see."""
+        return own_view(await call.state.watcher.fresh(_FRESH_S), call.caller.principal)
 
     async def history(self, call: ConsoleCall) -> HistoryView:
         """Tell the last day, a minute after the other."""
         query: HistoryQuery = call.query
+        principal = call.caller.principal
+        if query.log:
+            check_seen(call, query.log)
         samples = call.state.watcher.history.since(query.since_ms)
+        whole = samples if sees_all(principal) else []
         logs = [one.logs.get(query.log, (-1, -1)) for one in samples] if query.log else []
         return HistoryView(
             at_ms=[one.at_ms for one in samples],
-            bookies=[one.bookies for one in samples],
-            missing=[one.missing for one in samples],
-            lacking=[one.lacking for one in samples],
-            lacking_entries=[one.lacking_entries for one in samples],
-            warnings=[one.warnings for one in samples],
-            waiting=[one.waiting for one in samples],
+            bookies=[one.bookies for one in whole],
+            missing=[one.missing for one in whole],
+            lacking=[one.lacking for one in whole],
+            lacking_entries=[one.lacking_entries for one in whole],
+            warnings=[one.warnings for one in whole],
+            waiting=[one.waiting for one in whole],
             unseen=[one.problem for one in samples],
             revision=[revision for revision, _ in logs],
             behind=[behind for _, behind in logs],
@@ -156,16 +166,12 @@ class ConsoleRequests:
 
     async def log(self, call: ConsoleCall) -> ConsoleLog:
         """Tell one log in full; that asks bookies, so few are asked for at a time."""
-        (name,) = call.values
-        try:
-            check_name(name)
-        except LogError as error:
-            raise HttpProblem(404, "no-such-log", str(error)) from None
+        name = log_of(call)
         view = await call.state.watcher.fresh(_FRESH_S)
         row = next((one for one in view.logs if one.log == name), None)
         if row is not None and row.machine == PARTITIONED:
             return ConsoleLog(row, [], 0, [], f"rsm log info {name} shows its partitions")
-        async with asyncio.timeout(_DETAILS_S), self._turns:
+        async with self._turns.turn(call.caller.name):
             chain, _ = await ChainStore(self._client.store, name, self._root).read()
             leaders, problem = await self._leaders(name)
         ledgers = [
@@ -201,7 +207,9 @@ class ConsoleRequests:
         """Stream what changes, until one side leaves or the caller may no more."""
         if call.scope["method"] == "HEAD":
             raise HttpProblem(405, "method-not-allowed", "a stream has no length", headers=((b"allow", b"GET"),))
-        state = call.state
+        principal, state = call.caller.principal, call.state
+        if not (may(principal, Right.TASKS_READ) or may(principal, Right.STATE_READ)):
+            raise HttpProblem(403, "not-allowed", f"{principal} sees neither logs nor tasks: nothing is told to it")
         holder: Holder = state.holder(call.caller, call.scope)
         if not (state.streams.has(1) and state.streams.has_for(1, holder)):
             raise HttpProblem(
@@ -224,14 +232,16 @@ class _Told:
     def __init__(self, call: ConsoleCall, gone: asyncio.Task[None]) -> None:
         self._call = call
         self._gone = gone
-        # Whoever sees tasks alone is told when those have changed.
-        self._sees_all = may(call.caller.principal, Right.CLUSTER_READ)
+        # What was told of last, to who sees a part of the view: others' changes are none of its.
+        self._shown = ConsoleView()
 
     async def run(self) -> None:
         call, state = self._call, self._call.state
         watcher = state.watcher
         query: SinceQuery = call.query
         since = query.since or watcher.view.at_ms + 1
+        if not query.since:
+            self._shown = own_view(watcher.view, call.caller.principal)
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"),
                    (b"x-content-type-options", b"nosniff"), (b"x-accel-buffering", b"no")]  # fmt: skip
         await call.send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -260,7 +270,7 @@ class _Told:
         while not self._gone.done() and not state.closing.done():
             event.clear()
             at_ms = state.watcher.view.at_ms
-            changed = [name for name in state.watcher.changed_since(since) if self._sees_all or name == _TASKS]
+            changed = self._changed(since)
             if changed:
                 await self._write(b"".join(_event(name, at_ms) for name in changed))
                 since, silent_s = at_ms + 1, state.clock_s()
@@ -273,6 +283,18 @@ class _Told:
             await asyncio.wait(awaited, timeout=_READMIT_S, return_when=asyncio.FIRST_COMPLETED)
             told.cancel()
             state.readmit(call.caller, call.headers, call.scope)
+
+    def _changed(self, since: int) -> list[str]:
+        """Return the parts that have changed for the caller since a moment, or since it was told last."""
+        principal, watcher = self._call.caller.principal, self._call.state.watcher
+        names = watcher.changed_since(since)
+        if sees_all(principal):
+            return names
+        if not may(principal, Right.STATE_READ):
+            return [name for name in names if name == _TASKS]
+        before, self._shown = self._shown, own_view(watcher.view, principal)
+        own = changed_sections(before, self._shown) | {name for name in names if name == _HISTORY}
+        return [name for name in SECTIONS if name in own]
 
     async def _write(self, text: bytes) -> None:
         async with asyncio.timeout(self._call.state.settings.http.write_s):

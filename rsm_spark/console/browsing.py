@@ -1,7 +1,9 @@
 """Look into a log: its records from a revision on, keys of a map, rows of SQL tables. Everything here only reads.
 
-Who may see what belongs to all may read every log, so the console reads for its callers with its own log-in, and each
-use is a line of the audit that names the caller. What one answer holds is bounded: rows, bytes of a value, time.
+Who may see what belongs to all may read every log, so the console reads for those callers with its own log-in. Whoever
+may read some logs alone is read for with the token that it has shown: the replica decides which keys and tables it has,
+and whether it may touch the log at all. Each use is a line of the audit that names the caller. What one answer holds is
+bounded: rows, bytes of a value, time.
 """
 
 from __future__ import annotations
@@ -14,23 +16,27 @@ import msgspec
 from msgspec import Meta
 
 from ledger.client.client import LedgerClient
-from ledger.http.problems import HttpProblem
+from ledger.http.problems import HttpProblem, retry_after
+from ledger.rights.file import bearer_token
 from ledger.rights.table import Right
 from rsm_spark.cli.terminal import shown
 from rsm_spark.client.leader_finder import FoundReplica
 from rsm_spark.client.replica_connection import ReplicaConnection
 from rsm_spark.client.service_client import ServiceClient
-from rsm_spark.console.calls import ConsoleCall, ConsoleRoute
+from rsm_spark.console.calls import ConsoleCall, ConsoleRoute, log_of
 from rsm_spark.console.console_turns import ConsoleTurns
-from rsm_spark.errors import LogError
+from rsm_spark.console.core.callers import records_fault, sees_all
+from rsm_spark.core.operation import Message
+from rsm_spark.errors import AccessDeniedError, InvalidCommandError
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.described_records import log_rows
 from rsm_spark.log.discovery import Discovery
-from rsm_spark.log.partition_names import check_name
 from rsm_spark.map.client.calls import scan_range
 from rsm_spark.map.client.client import MapClient
 from rsm_spark.sql.client.client import SqlClient
 from rsm_spark.sql.errors import SqlError
+from rsm_spark.transport.channel import ReplicaChannel
+from rsm_spark.transport.security import HeldToken, Security
 
 _ANSWER_S: Final = 15.0
 _CALL_S: Final = 10.0
@@ -41,6 +47,8 @@ _SCANNED_MAX: Final = 5_000
 _TEXT_MAX: Final = 2_000
 _SQL_MAX: Final = 4_000
 _BYTES_MAX: Final = 1024 * 1024
+_NOTHING: Final = Message(1, b"", opens_session=False, answered_up_to=0, commands=[], queries=[])
+"""Message that asks for nothing: to have it answered takes the right to the log."""
 
 
 class RecordsOfQuery(msgspec.Struct, frozen=True):
@@ -135,7 +143,7 @@ class DataRequests:
 
     def routes(self) -> list[ConsoleRoute]:
         """Return what is served."""
-        right = Right.CLUSTER_READ
+        right = Right.STATE_READ
         return [
             ConsoleRoute("/api/v1/logs/{log}/records", self.records, right, RecordsOfQuery, is_audited=True),
             ConsoleRoute("/api/v1/logs/{log}/map", self.map, right, MapQuery, is_audited=True),
@@ -146,6 +154,7 @@ class DataRequests:
         """Tell records from a revision on."""
         query: RecordsOfQuery = call.query
         async with self._turn(call) as log:
+            await self._check_records(call, log)
             chain, _ = await ChainStore(self._client.store, log, self._root).read()
             begin = chain.ledgers[0].first_revision if chain.ledgers else 1
             last = self._last_revision(call, log, begin)
@@ -166,10 +175,13 @@ class DataRequests:
         """Tell keys of a map."""
         query: MapQuery = call.query
         prefix = key_of(query.prefix)
+        if call.caller.principal.prefix.startswith(prefix):
+            prefix = call.caller.principal.prefix  # It has no others.
         begin, end = scan_range(prefix, None, None)
         start = max(begin, key_of(query.start))
         async with self._turn(call) as log:
-            client = MapClient(self._finder(log), log, timeout_s=_CALL_S)
+            _check_machine(call, log, "map")
+            client = MapClient(self._finder(log), log, timeout_s=_CALL_S, security=as_caller(call))
             try:
                 page = await client.scan_page(start, end, limit=query.limit)
             finally:
@@ -184,7 +196,8 @@ class DataRequests:
         """Tell rows of a statement; one that would write is refused by the replica."""
         query: SqlTextQuery = call.query
         async with self._turn(call) as log:
-            link = ReplicaConnection(self._finder(log), log)
+            _check_machine(call, log, "sql")
+            link = ReplicaConnection(self._finder(log), log, security=as_caller(call))
             client = SqlClient(ServiceClient(link, timeout_s=_CALL_S), log)
             try:
                 async with await client.rows(query.sql) as found:
@@ -202,29 +215,85 @@ class DataRequests:
                 await client.close()
 
     def _finder(self, log: str) -> FoundReplica:
-        return FoundReplica(Discovery(self._client.store, log, self._root))
+        return FoundReplica(Discovery(self._client.store, log, self._root), is_watched=False)
 
     def _last_revision(self, call: ConsoleCall, log: str, begin: int) -> int:
         """Return the last revision as far as it is known; a plain log tells its own only where a ledger is closed."""
         row = next((one for one in call.state.watcher.view.logs if one.log == log), None)
         return max(begin, 0 if row is None else row.revision)
 
+    async def _check_records(self, call: ConsoleCall, log: str) -> None:
+        """Refuse who may not read all of a log: by what is known of it here, and by the word of its leader.
+
+        Raises:
+            HttpProblem: 403, or 503: nobody can say.
+            AccessDeniedError: The leader refuses it.
+            ConnectionLostError: The leader does not answer.
+
+        """
+        if fault := records_fault(call.caller.principal):
+            raise HttpProblem(403, "not-allowed", fault)
+        security = as_caller(call)
+        row = next((one for one in call.state.watcher.view.logs if one.log == log), None)
+        if security is None or (row is not None and row.is_plain):
+            return  # A plain log has no replica to ask: its gateway admits by name, as was done here.
+        address = await self._finder(log).find(lambda: None)
+        if address is None:
+            said = f"whether you may read the records of {log} is for its leader to say, and it has none at the moment"
+            raise HttpProblem(503, "not-now", said, headers=retry_after(1))
+        channel = ReplicaChannel(address, log, security=security)
+        try:
+            await channel.call(_NOTHING, _CALL_S)
+        finally:
+            await channel.close()
+
     @contextlib.asynccontextmanager
     async def _turn(self, call: ConsoleCall) -> AsyncIterator[str]:
         """Enter when it is the caller's turn, with the name of the log.
 
         Raises:
-            HttpProblem: The caller waits for as many answers as it may, or there is no such log.
+            HttpProblem: The caller waits for as many answers as it may, there is no log that it may see, or a replica
+                refuses it.
             TimeoutError: It takes too long.
 
         """
-        (log,) = call.values
-        try:
-            check_name(log)
-        except LogError as error:
-            raise HttpProblem(404, "no-such-log", str(error)) from None
+        log = log_of(call)
         async with self._turns.turn(call.caller.name):
-            yield log
+            try:
+                yield log
+            except (AccessDeniedError, InvalidCommandError) as error:
+                if sees_all(call.caller.principal):
+                    raise
+                raise HttpProblem(403, "not-allowed", str(error)[:_TEXT_MAX]) from None
+
+
+def _check_machine(call: ConsoleCall, log: str, wanted: str) -> None:
+    """Refuse to ask a machine what it does not understand.
+
+    Raises:
+        HttpProblem: 400.
+
+    """
+    row = next((one for one in call.state.watcher.view.logs if one.log == log), None)
+    if row is not None and row.machine and row.machine != wanted:
+        raise HttpProblem(400, "wrong-machine", f"the machine of log {log} is {row.machine}, not {wanted}")
+
+
+def as_caller(call: ConsoleCall) -> Security | None:
+    """Return as whom a replica is asked for a caller; None = as the console itself.
+
+    Raises:
+        HttpProblem: 403: the caller has shown a certificate, and that cannot be shown on.
+
+    """
+    if sees_all(call.caller.principal):
+        return None
+    shown = call.headers.get(b"authorization")
+    if shown is None:
+        said = "the console can show your token to a replica, and no certificate: ask with a token, or ask the replica"
+        raise HttpProblem(403, "needs-token", said)
+    # No certificate of its own: the replica is to know the caller alone.
+    return Security(tls_ca=Security.from_environment().tls_ca, held_token=HeldToken(bearer_token(shown)))
 
 
 def record_row(told: dict[str, Any]) -> RecordRow:

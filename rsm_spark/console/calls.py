@@ -11,12 +11,18 @@ from ledger.audit_lines import Refusals
 from ledger.http.api_settings import ApiSettings
 from ledger.http.api_state import ApiState
 from ledger.http.asgi import Receive, Scope, Send
+from ledger.http.problems import HttpProblem
 from ledger.http.replies import HttpReply
 from ledger.http.strict_json import StrictDecoder
 from ledger.http.tokens import NOBODY, Caller, Tokens
 from ledger.rights.table import Right
+from rsm_spark.console.core.callers import sees_log
 from rsm_spark.console.settings import ConsoleSettings
 from rsm_spark.console.watching import ClusterWatcher
+from rsm_spark.errors import LogError
+from rsm_spark.log.partition_names import check_name
+
+_NAME_MAX = 200
 
 
 class WholeQuery(msgspec.Struct, frozen=True):
@@ -120,3 +126,30 @@ class ConsoleRoute:
         self.decoder = None if body is None else StrictDecoder(body)
         self.is_audited = is_audited
         self.counts: dict[int, int] = {}
+
+
+def log_of(call: ConsoleCall) -> str:
+    """Return the log that the path of a request names.
+
+    Raises:
+        HttpProblem: 404: it is no name, or the caller may not see it.
+
+    """
+    (log,) = call.values
+    try:
+        check_name(log)
+    except LogError as error:
+        raise HttpProblem(404, "no-such-log", str(error)) from None
+    check_seen(call, log)
+    return log
+
+
+def check_seen(call: ConsoleCall, log: str) -> None:
+    """Refuse who may not see a log, in the same words as where there is none.
+
+    Raises:
+        HttpProblem: 404.
+
+    """
+    if not sees_log(call.caller.principal, log):
+        raise HttpProblem(404, "no-such-log", f"no log {log[:_NAME_MAX]!r} that you may see is known here")

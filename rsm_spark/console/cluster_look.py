@@ -15,12 +15,14 @@ import msgspec
 from ledger.client.client import LedgerClient
 from ledger.errors import LedgerError
 from ledger.replication.copies_report import CopiesReport, report_copies
+from ledger.wire.paths import placement_path
 from rsm_spark.cli.cluster_bookies import ClusterBookie, look_at_bookies
 from rsm_spark.cli.copies import copies_summary
 from rsm_spark.cli.doctor import Finding, look_at_cluster
 from rsm_spark.cli.doctor_copies import look_at_copies
-from rsm_spark.console.core.view import BookieRow, ConsoleView, CopiesView, FindingRow, LackingLedger
-from rsm_spark.console.log_look import LogsLook, cut
+from rsm_spark.console.core.view import BookieRow, ConsoleView, CopiesView, LackingLedger
+from rsm_spark.console.log_look import LogsLook, cut, finding_row
+from rsm_spark.console.placement_look import PlacementLook
 from rsm_spark.console.task_look import TasksLook
 from rsm_spark.errors import RsmError
 from rsm_spark.log.partition_names import log_names
@@ -40,7 +42,7 @@ class ClusterLook:
         logs_max: So many logs are looked at.
 
     Attributes:
-        on_change: Called when bookies have come or gone since the last look.
+        on_change: Called when bookies have come or gone since the last look, or the placement rule is another one.
 
     """
 
@@ -49,6 +51,7 @@ class ClusterLook:
         self._root = rsm_root
         self._logs = LogsLook(client, rsm_root, logs_max)
         self._tasks = TasksLook()
+        self._placement = PlacementLook(client.ledgers)
         self.on_change: Callable[[], None] = lambda: None
         self._armed: set[str] = set()
         self._bookies: list[ClusterBookie] = []
@@ -87,28 +90,33 @@ class ClusterLook:
             report = await report_copies(client.ledgers)
             self._bookies = await look_at_bookies(client.ledgers)
             self._found = await look_at_cluster(client)
+            await self._placement.look()
             self._report = report
         names = await log_names(client.store, self._root)
         logs, found = await self._logs.look(names, list(report.writable), is_thorough=is_thorough)
         brokers = [one for one in logs if one.machine == _BROKER][:_BROKERS_MAX]
         tasks = await asyncio.gather(*(self._tasks.look(one.log, one.url) for one in brokers))
-        findings = [*self._found, *look_at_copies(report), *found]
+        findings = [*(finding_row(one) for one in (*self._found, *look_at_copies(report))), *found]
         return ConsoleView(
             at_ms=now_ms,
             zookeeper_ms=round(zookeeper_ms, 1),
-            bookies=tuple(bookie_rows(self._bookies, report)),
+            bookies=tuple(map(self._placement.placed, bookie_rows(self._bookies, report))),
+            placement=self._placement.placement,
+            audit=await self._placement.audits(),
+            cookies=self._placement.cookies,
             copies=copies_view(report),
             logs=tuple(logs),
             log_count=len(names),
             tasks=tuple(tasks),
-            findings=tuple(finding_row(one) for one in findings[:_FINDINGS_MAX]),
+            findings=tuple(findings[:_FINDINGS_MAX]),
         )
 
     async def _watch(self) -> None:
-        """Have changes told: a bookie that comes or goes wakes the next look at once."""
+        """Have changes told: a bookie that comes or goes, or another placement rule, wakes the next look at once."""
         ledgers = self._client.ledgers
         await ledgers.writable_bookies(watch=self._watcher("writable"))
         await ledgers.read_only_bookies(watch=self._watcher("read-only"))
+        await ledgers.store.exists(placement_path(ledgers.root), watch=self._watcher("placement"))
 
     def _watcher(self, name: str) -> Callable[[], None] | None:
         """Return what is called when something changes; None = it is waited for already."""
@@ -160,8 +168,3 @@ def copies_view(report: CopiesReport) -> CopiesView:
         is_enabled=report.is_enabled,
         checked_ms=report.checked_ms or 0,
     )  # fmt: skip
-
-
-def finding_row(finding: Finding) -> FindingRow:
-    """Return a finding of the doctor as it is shown."""
-    return FindingRow(cut(finding.what), finding.verdict.value, cut(finding.seen), cut(finding.advice))

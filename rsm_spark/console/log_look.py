@@ -16,7 +16,7 @@ from rsm_spark.cli.doctor import Finding, Grade, look_at_log
 from rsm_spark.cli.log_consumers import described_consumers
 from rsm_spark.cli.log_machines import LogMachines
 from rsm_spark.cli.status import describe_log
-from rsm_spark.console.core.view import ConsumerRow, LogRow, ReplicaRow
+from rsm_spark.console.core.view import ConsumerRow, FindingRow, LogRow, ReplicaRow
 from rsm_spark.console.replica_links import ReplicaLinks
 from rsm_spark.core.chain import LogChain
 from rsm_spark.errors import NoSuchLogError, RsmError
@@ -78,7 +78,7 @@ class LogsLook:
 
     async def look(
         self, names: Sequence[str], bookies: list[str], *, is_thorough: bool
-    ) -> tuple[list[LogRow], list[Finding]]:
+    ) -> tuple[list[LogRow], list[FindingRow]]:
         """Return the rows of logs, in the order of their names, and what the doctor finds about them.
 
         Args:
@@ -102,7 +102,8 @@ class LogsLook:
         known = {row.log for row, _ in found}
         self._consumers = {name: rows for name, rows in self._consumers.items() if name in known}
         self._machines.forget_others({row.log_id for row, _ in found})
-        return [row for row, _ in found], [finding for _, findings in found for finding in findings]
+        findings = [finding_row(finding, row.log) for row, findings in found for finding in findings]
+        return [row for row, _ in found], findings
 
     async def close(self) -> None:
         """Close what was connected."""
@@ -217,6 +218,17 @@ def consumer_row(told: Mapping[str, Any], revision: int) -> ConsumerRow:
         lost=told["lost_revisions"] or 0,
         problem=problem,
     )
+
+
+def finding_row(finding: Finding, log: str = "") -> FindingRow:
+    """Return a finding of the doctor as it is shown.
+
+    Args:
+        finding: What was found.
+        log: Log that it is of; "" = it tells of the cluster.
+
+    """
+    return FindingRow(cut(finding.what), finding.verdict.value, cut(finding.seen), cut(finding.advice), log)
 
 
 def _url(replicas: Sequence[Mapping[str, Any]]) -> str:

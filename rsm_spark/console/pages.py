@@ -15,6 +15,7 @@ from ledger.ports import SessionState
 from ledger.replication.telemetry import add_session_metric
 from ledger.rights.table import Right
 from rsm_spark.console.calls import ConsoleCall, ConsoleRoute, ConsoleState
+from rsm_spark.console.core.callers import UNSEEN, sees_all
 from rsm_spark.web.files import StaticFile, web_files
 
 _STATIC = Path(__file__).parent / "static"
@@ -86,8 +87,9 @@ class ConsolePages:
         state, watcher = call.state, call.state.watcher
         session = self._client.store.session_state
         view = watcher.view
+        problem = view.problem if sees_all(call.caller.principal) or not view.problem else UNSEEN
         shown = ConsoleStatus(
-            self.url, session, watcher.looks, view.at_ms, view.problem, len(watcher.history), state.streams.held
+            self.url, session, watcher.looks, view.at_ms, problem, len(watcher.history), state.streams.held
         )
         return json_reply(shown)
 

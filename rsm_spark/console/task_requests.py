@@ -23,6 +23,7 @@ from rsm_spark.client.http_connections import HttpConnectionPool, NotSentError, 
 from rsm_spark.client.http_wire import BadResponseError, Origin, parse_origin
 from rsm_spark.console.calls import ConsoleCall, ConsoleRoute
 from rsm_spark.console.console_turns import ConsoleTurns
+from rsm_spark.console.core.callers import sees_all
 from rsm_spark.transport.security import Security
 
 _FRESH_S: Final = 10.0
@@ -47,6 +48,7 @@ class CallerView(msgspec.Struct, frozen=True):
         role: Of the same.
         tenant: Whose tasks alone it sees; "" = all.
         sees_cluster: It has the views of the whole cluster.
+        sees_logs: It has those of logs: of all, or of the logs that it may read.
         sees_tasks: It has tasks.
         may_change_tasks: It may cancel, replay and delete them.
 
@@ -56,6 +58,7 @@ class CallerView(msgspec.Struct, frozen=True):
     role: str
     tenant: str
     sees_cluster: bool
+    sees_logs: bool
     sees_tasks: bool
     may_change_tasks: bool
 
@@ -127,8 +130,9 @@ class TaskRequests:
         """Tell who asks."""
         caller = call.caller
         return CallerView(
-            caller.name, caller.role.value, caller.tenant, may(caller.principal, Right.CLUSTER_READ),
-            may(caller.principal, Right.TASKS_READ), may(caller.principal, Right.TASKS_WRITE),
+            caller.name, caller.role.value, caller.tenant, sees_all(caller.principal),
+            may(caller.principal, Right.STATE_READ), may(caller.principal, Right.TASKS_READ),
+            may(caller.principal, Right.TASKS_WRITE),
         )  # fmt: skip
 
     async def brokers(self, call: ConsoleCall) -> BrokerNames:

@@ -46,6 +46,36 @@ _CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
+class HeldToken:
+    """A token that somebody has shown to this process, to be shown on for that caller; it is on no disk and in no text.
+
+    Args:
+        token: The token.
+
+    Attributes:
+        known: The token alone, as of a `TokenFile`.
+
+    """
+
+    def __init__(self, token: bytes) -> None:
+        self.known = [token]
+
+    def look(self, now_s: float) -> None:
+        """Do nothing: it does not change."""
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether another one is the same token: what was opened with one is used with the same alone."""
+        return isinstance(other, HeldToken) and self.known == other.known
+
+    def __hash__(self) -> int:
+        """Return what equal ones share."""
+        return hash(tuple(self.known))
+
+    def __repr__(self) -> str:
+        """Return nothing of the token."""
+        return "HeldToken(…)"
+
+
 class Security(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Files of keys, certificates (PEM) and the token; a replica uses the same ones when it calls another replica.
 
@@ -60,6 +90,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             serves only calls that carry it. More lines are tokens that a server takes too while one takes the place of
             another.
         principals: File of who may do what: see `ledger.rights.entries`. A server with it serves only those.
+        held_token: A token that a caller sends instead of one of a file.
 
     """
 
@@ -95,6 +126,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str | None,
         Option("Who may do what: principals with roles, tokens, certificates. Nobody else is served.", metavar="TOML"),
     ] = None
+    held_token: HeldToken | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
@@ -105,7 +137,9 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 `RSM_STORE__TOKEN_FILE`, `RSM_STORE__PRINCIPALS`; each the path of a file.
 
         """
-        return cls(**{name: environment.get(f"RSM_STORE__{name.upper()}") or None for name in cls.__struct_fields__})
+        names = [name for name in cls.__struct_fields__ if name != "held_token"]
+        files: dict[str, Any] = {name: environment.get(f"RSM_STORE__{name.upper()}") or None for name in names}
+        return cls(**files)
 
     @property
     def calls_encrypted(self) -> bool:
@@ -150,7 +184,7 @@ class RpcChannel:
 
     """
 
-    def __init__(self, channel: grpc.aio.Channel, token: TokenFile | None) -> None:
+    def __init__(self, channel: grpc.aio.Channel, token: TokenFile | HeldToken | None) -> None:
         self._channel = channel
         self._token = token
 
@@ -189,12 +223,24 @@ def check_token_way(address: str, security: Security) -> None:
         UsageError: It would be.
 
     """
-    has_token = security.token_file is not None
+    has_token = security.token_file is not None or security.held_token is not None
     if has_token and not security.calls_encrypted and not is_loopback(address.rpartition(":")[0].strip("[]")):
         raise UsageError(
             f"the token would travel to {address} in plain text: name the authority of its certificate too "
             "(RSM_STORE__TLS_CA)"
         )
+
+
+def shown_token(security: Security) -> TokenFile | HeldToken | None:
+    """Return what a caller's token is read from; None = it sends none.
+
+    Raises:
+        UsageError: The file cannot be read, or holds no token.
+
+    """
+    if security.held_token is not None:
+        return security.held_token
+    return None if security.token_file is None else TokenFile(security.token_file, now_s=time.monotonic())
 
 
 def open_channel(address: str, security: Security) -> RpcChannel:
@@ -208,7 +254,7 @@ def open_channel(address: str, security: Security) -> RpcChannel:
         UsageError: A file cannot be used, or the token would travel in plain text beyond loopback.
 
     """
-    token = None if security.token_file is None else TokenFile(security.token_file, now_s=time.monotonic())
+    token = shown_token(security)
     check_token_way(address, security)
     if not security.calls_encrypted:
         return RpcChannel(grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS), token)

@@ -21,7 +21,7 @@ from ledger.tls import ClientContexts, TlsSettings
 from rsm_spark.errors import RsmError
 from rsm_spark.transport.call_frames import ALPN, CallHello
 from rsm_spark.transport.framed_call import FramedCall
-from rsm_spark.transport.security import RpcChannel, Security, check_token_way, open_channel
+from rsm_spark.transport.security import HeldToken, RpcChannel, Security, check_token_way, open_channel, shown_token
 
 Transport = Literal["framed", "grpc"]
 """Way to a replica: "framed" = over its framed port where it has one; "grpc" = over gRPC whatever it has."""
@@ -69,14 +69,13 @@ class StreamFactory:
         self._security = security
         self._channel: RpcChannel | None = None
         self._is_missed = False
-        self._token: TokenFile | None = None
+        self._token: TokenFile | HeldToken | None = None
         self._contexts: ClientContexts | None = None
         if not framed:
             self._channel = open_channel(address, security)
             return
         check_token_way(framed, security)
-        if security.token_file is not None:
-            self._token = TokenFile(security.token_file, now_s=time.monotonic())
+        self._token = shown_token(security)
         if security.calls_encrypted:
             self._contexts = ClientContexts(
                 TlsSettings(ca=security.tls_ca, cert=security.tls_cert, key=security.tls_key)

@@ -13,7 +13,11 @@ from playwright.sync_api import Browser, Page, expect
 
 from broker.client import BrokerClient
 from ledger.client.client import LedgerClient
+from ledger.core.placement_rule import ClusterPlacement, PlacementRule
 from ledger.dev import DevCluster
+from ledger.replication.audit_records import AuditLook, AuditRecord, AuditRecords
+from ledger.wire.underreplication import audit_path
+from ledger.zookeeper.placement_rules import write_placement
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.log.consumers import LogConsumers
 from rsm_spark.logs.namespace import Logs
@@ -273,8 +277,8 @@ def test_what_a_screen_reader_is_told(page: WatchedPage) -> None:
 def test_a_token_is_asked_for_and_those_without_the_right_are_told(
     browser: Browser, cluster: DevCluster, tmp_path: Path
 ) -> None:
-    secrets = {"auditor": "a" * 40, "client": "c" * 40}
-    roles = {"auditor": 'role = "auditor"', "client": 'role = "client"\naccess = "write"'}
+    secrets = {"auditor": "a" * 40, "worker": "w" * 40}
+    roles = {"auditor": 'role = "auditor"', "worker": 'role = "worker"'}
     file = write_principals(tmp_path, {name: (secret, roles[name]) for name, secret in secrets.items()})
     with console(cluster.metadata_uri, "--principals", str(file)) as guarded:
         context = browser.new_context()
@@ -287,7 +291,81 @@ def test_a_token_is_asked_for_and_those_without_the_right_are_told(
         assert opened.evaluate("Object.values(localStorage)") == []
         assert context.cookies() == []
         opened.get_by_role("button", name="Token").click()
-        enter_token(opened, secrets["client"])
-        expect(opened.get_by_text("Only operators and auditors of the whole cluster see it.").first).to_be_visible()
+        enter_token(opened, secrets["worker"])
+        expect(
+            opened.get_by_text("It is for operators, auditors, and clients that may read logs.").first
+        ).to_be_visible()
         page.check(is_network_expected=True)
         context.close()
+
+
+def test_a_reader_of_one_log_has_the_pages_of_that_log(
+    browser: Browser, shown: ConsoleProcess, cluster: DevCluster, tmp_path: Path
+) -> None:
+    file = write_principals(tmp_path, {"reader": ("r" * 40, 'role = "client"\naccess = "read"\nlogs = ["orders"]')})
+    with console(cluster.metadata_uri, "--principals", str(file)) as guarded:
+        context = browser.new_context(viewport={"width": 360, "height": 800})
+        page = WatchedPage(context.new_page(), guarded.url)
+        opened = page.open("bookies")
+        enter_token(opened, "r" * 40)
+        links = opened.get_by_role("navigation", name="Views").get_by_role("link")
+        expect(links).to_have_text(["Logs", "Followers", "Data", "Findings"])
+        logs = opened.get_by_role("table", name="Logs")
+        expect(logs.locator("tbody tr")).to_have_count(1)
+        expect(logs).to_contain_text("orders")
+        expect(opened.locator("#live-text")).to_have_text("live")
+        expect(opened.locator("#role")).to_have_text("client")
+        opened = page.open("logs/orders")
+        expect(opened.locator("aside")).to_contain_text("Who led it")
+        opened = page.open("browse/shop/sql")
+        expect(opened.get_by_label("Log", exact=True).get_by_role("option")).to_have_count(1)
+        expect(opened.get_by_role("table", name="Records")).to_contain_text("key-0")
+        opened.get_by_role("button", name="Keys").click()
+        expect(opened.get_by_role("table", name="Keys").locator("tbody tr")).to_have_count(5)
+        assert opened.evaluate("document.documentElement.scrollWidth") <= 360
+        page.check(is_network_expected=True)
+        context.close()
+
+
+async def _place(uri: str, placement: ClusterPlacement | None, audit: AuditRecord | None) -> None:
+    client = await LedgerClient.connect(uri)
+    try:
+        await write_placement(client.ledgers, placement)
+        if audit is None:
+            await client.store.delete(audit_path(client.ledgers.root, "audit"))
+        else:
+            await AuditRecords(client.store, client.ledgers.root).write("audit", audit)
+    finally:
+        await client.close()
+
+
+def test_where_copies_lie_and_what_an_audit_found_is_told_without_a_reload(
+    page: WatchedPage, cluster: DevCluster
+) -> None:
+    opened = page.open("bookies")
+    placement = opened.get_by_role("region", name="Placement")
+    expect(placement).to_contain_text("There is no rule")
+    cookies = opened.get_by_role("table", name="Cookies").locator("tbody tr")
+    expect(cookies).to_have_count(3)
+    rule = PlacementRule(zones_min=2, is_strict=False)
+    placed = ClusterPlacement(rule=rule, bookies=dict.fromkeys(cluster.bookies[:2], "/north/hall-a/7"))
+    look = AuditLook(by=EVIL, request=0, began_ms=1_000, ended_ms=3_000, ledger_count=7, lacking_count=1, lacking=(5,))
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: asyncio.run(_place(cluster.metadata_uri, placed, AuditRecord(last=look)))).result()
+        try:
+            expect(placement).to_contain_text("at least 2 zones, where the bookies at hand allow it")
+            expect(placement).to_contain_text(f"Nobody said where {cluster.bookies[2]} stands")
+            broken = placement.get_by_role("table", name="Ledgers that break the placement rule").locator("tbody tr")
+            expect(broken.first).to_be_visible()
+            rows = opened.get_by_role("table", name="Bookies").locator("tbody tr")
+            expect(rows.filter(has_text="hall-a")).to_have_count(2)
+            expect(opened.get_by_role("region", name="Warnings")).to_contain_text("break the placement rule")
+            audit = opened.get_by_role("region", name="Audit")
+            expect(audit).to_contain_text(f"by {EVIL}: 7 ledgers in 2.0 s; 1 lack copies (5)")
+            expect(audit).to_contain_text("nobody: rsm autorecovery run")
+            opened.get_by_role("searchbox", name="Filter bookies").fill("hall-a")
+            expect(rows).to_have_count(2)
+        finally:
+            thread.submit(lambda: asyncio.run(_place(cluster.metadata_uri, None, None))).result()
+    expect(placement).to_contain_text("There is no rule")
+    page.check()

@@ -24,7 +24,7 @@ SECRETS = {"root": "r" * 40, "eve": "e" * 40, "till": "c" * 40, "acme": "t" * 40
 _ROLES = {
     "root": 'role = "operator"',
     "eve": 'role = "auditor"',
-    "till": 'role = "client"\naccess = "write"\nledgers = "write"',
+    "till": 'role = "client"\nledgers = "write"',
     "acme": 'role = "auditor"\ntenant = "acme"',
 }
 _INTO = tuple(f"/api/v1/logs/orders/{part}" for part in ("records", "map", "sql?sql=SELECT%201"))
@@ -72,7 +72,7 @@ async def test_who_has_no_right_to_the_whole_cluster_sees_nothing(cluster: DevCl
             assert (await acme.get("/api/v1/brokers")).json() == {"logs": []}
             assert (await acme.get("/api/v1/me")).json() == {
                 "name": "acme", "role": "auditor", "tenant": "acme",
-                "sees_cluster": False, "sees_tasks": True, "may_change_tasks": False,
+                "sees_cluster": False, "sees_logs": False, "sees_tasks": True, "may_change_tasks": False,
             }  # fmt: skip
         refusals = (tmp_path / "audit.jsonl").read_text()
         assert "not-allowed" in refusals

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,11 +35,13 @@ class ConsoleProcess(NamedTuple):
 
 
 @contextmanager
-def console(metadata_uri: str, *options: str) -> Iterator[ConsoleProcess]:
-    """Run one; it looks every half second."""
+def console(metadata_uri: str, *options: str, environment: Mapping[str, str] | None = None) -> Iterator[ConsoleProcess]:
+    """Run one; it looks every half second. `environment` = beside this process's."""
     command = [sys.executable, "-m", "rsm_spark", "console", "--metadata-uri", metadata_uri, "--json"]
     command += ["--http-port", "0", "--look-s", "0.5", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as process:
+    variables = {**os.environ, **(environment or {})}
+    where = Path(__file__).parents[2]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=where, env=variables) as process:
         try:
             assert process.stdout is not None
             told = json.loads(process.stdout.readline())

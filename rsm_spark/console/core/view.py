@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-SECTIONS = ("bookies", "copies", "logs", "tasks", "findings", "warnings", "history")
+SECTIONS = ("bookies", "placement", "audit", "cookies", "copies", "logs", "tasks", "findings", "warnings", "history")
 """Parts of the page that change by themselves; an event names the part that did."""
+_TOLD_OTHERWISE = frozenset({"logs", "history"})
 
 
 class BookieRow(msgspec.Struct, frozen=True):
-    """One bookie: its state is "writable", "read-only", "draining" or "missing"; `problem` says what is wrong."""
+    """One bookie: its state is "writable", "read-only", "draining" or "missing"; `problem` says what is wrong.
+
+    Region, zone and rack are what the cluster's placement rule says of it; "" = nobody said.
+    """
 
     bookie_id: str
     state: str
@@ -17,6 +21,92 @@ class BookieRow(msgspec.Struct, frozen=True):
     free_bytes: int | None
     ledger_count: int
     problem: str = ""
+    region: str = ""
+    zone: str = ""
+    rack: str = ""
+
+
+class MisplacedRow(msgspec.Struct, frozen=True):
+    """Ledger that breaks the placement rule: its first segments that do, by their first entries, and how many do."""
+
+    ledger_id: int
+    first_entries: tuple[int, ...]
+    segment_count: int
+
+
+class PlacementView(msgspec.Struct, frozen=True, kw_only=True):
+    """Placement rule of the cluster, and what breaks it.
+
+    Attributes:
+        rule: In words; "" = there is none.
+        is_strict: Rather no ledger than one against it.
+        unplaced: Bookies that serve, and of which nobody said where they stand; the first so many.
+        unplaced_count: All of them.
+        ledger_count: Ledgers that were looked at.
+        misplaced: Those that break the rule; the first so many.
+        misplaced_count: All of them.
+        problem: Why the rule is not known; "" = it is.
+
+    """
+
+    rule: str = ""
+    is_strict: bool = False
+    unplaced: tuple[str, ...] = ()
+    unplaced_count: int = 0
+    ledger_count: int = 0
+    misplaced: tuple[MisplacedRow, ...] = ()
+    misplaced_count: int = 0
+    problem: str = ""
+
+
+class AuditRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of look at all ledgers: "audit" reads their metadata, "check" asks the bookies what they hold.
+
+    Attributes:
+        by: Who made the last one; "" = there was none yet.
+        found: What it has found, in words.
+        lost: Bookies that were lost then.
+        drained: Bookies that were to be drained then.
+        running_by: Who makes one now; "" = nobody.
+        running_goes_on: It is made by who audits now; if not, it was broken off.
+        problem: Why the last attempt was put off; "" = it was not.
+
+    """
+
+    kind: str
+    by: str = ""
+    began_ms: int = 0
+    ended_ms: int = 0
+    ledger_count: int = 0
+    found: str = ""
+    found_nothing: bool = True
+    lost: tuple[str, ...] = ()
+    drained: tuple[str, ...] = ()
+    running_by: str = ""
+    running_ms: int = 0
+    running_seen: int = 0
+    running_count: int = 0
+    running_goes_on: bool = False
+    problem: str = ""
+
+
+class AuditView(msgspec.Struct, frozen=True, kw_only=True):
+    """Audits of all ledgers; `auditor` = who makes them, "" = nobody, `checked_ms` = when a check last ended."""
+
+    auditor: str
+    is_enabled: bool
+    checked_ms: int
+    looks: tuple[AuditRow, ...]
+
+
+class CookieRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Cookie of a bookie: the disks to which its id is tied."""
+
+    bookie_id: str
+    serves: bool
+    journal: str
+    ledgers: tuple[str, ...]
+    problem: str
 
 
 class LackingLedger(msgspec.Struct, frozen=True):
@@ -190,12 +280,13 @@ class TasksView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindingRow(msgspec.Struct, frozen=True):
-    """One thing that the doctor looked at; `grade` is "good", "note" or "bad"."""
+    """One thing that the doctor looked at; `grade` is "good", "note" or "bad", `log` is the one it is of, if any."""
 
     what: str
     grade: str
     seen: str
     advice: str = ""
+    log: str = ""
 
 
 class ConsoleWarning(msgspec.Struct, frozen=True):
@@ -209,6 +300,7 @@ class ConsoleWarning(msgspec.Struct, frozen=True):
         command: To type; "" = none would help.
         view: Of the page, where more of it is shown.
         since_ms: Since when the console sees it.
+        log: Log that it is of; "" = it tells of the cluster, or of tasks.
 
     """
 
@@ -219,6 +311,7 @@ class ConsoleWarning(msgspec.Struct, frozen=True):
     command: str
     view: str
     since_ms: int = 0
+    log: str = ""
 
 
 class ConsoleView(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,6 +329,9 @@ class ConsoleView(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     zookeeper_ms: float = 0.0
     bookies: tuple[BookieRow, ...] = ()
+    placement: PlacementView | None = None
+    audit: AuditView | None = None
+    cookies: tuple[CookieRow, ...] = ()
     copies: CopiesView | None = None
     logs: tuple[LogRow, ...] = ()
     log_count: int = 0
@@ -249,7 +345,7 @@ def changed_sections(before: ConsoleView, after: ConsoleView) -> set[str]:
 
     How old a state is grows while nothing happens: that alone is no change, the page counts it on by itself.
     """
-    changed = {name for name in ("bookies", "copies", "tasks", "findings", "warnings") if _differs(before, after, name)}
+    changed = {name for name in SECTIONS if name not in _TOLD_OTHERWISE and _differs(before, after, name)}
     if before.log_count != after.log_count or list(map(_calm, before.logs)) != list(map(_calm, after.logs)):
         changed.add("logs")
     if before.problem != after.problem:

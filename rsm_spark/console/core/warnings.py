@@ -38,10 +38,10 @@ class WarningFinder:
     def warnings(self, view: ConsoleView) -> tuple[ConsoleWarning, ...]:
         """Return what there is to warn of, the worst first; those that go on keep their beginning."""
         moved: dict[tuple[str, str], tuple[int, int]] = {}
-        found = [*_of_metadata(view), *_of_copies(view), *_of_bookies(view)]
+        found = [*_of_metadata(view), *_of_copies(view), *_of_bookies(view), *_of_placement(view)]
         for log in view.logs:
-            found += _of_log(log)
-            found += self._of_followers(log, view.at_ms, moved)
+            of_log = [*_of_log(log), *self._of_followers(log, view.at_ms, moved)]
+            found += [msgspec.structs.replace(one, log=log.log) for one in of_log]
         for tasks in view.tasks:
             found += self._of_tasks(tasks, view.at_ms, moved)
         self._moved = moved
@@ -150,6 +150,22 @@ def _of_bookies(view: ConsoleView) -> Iterator[ConsoleWarning]:
         yield ConsoleWarning(
             "bad", "writable bookies", cause, "start bookies, or make room on them", "rsm bookie run", "bookies"
         )
+
+
+def _of_placement(view: ConsoleView) -> Iterator[ConsoleWarning]:
+    placement = view.placement
+    if placement is None:
+        return
+    if placement.problem:
+        advice = "bookies are chosen without a rule until it is set again"
+        command = "rsm cluster set-placement FILE"
+        yield ConsoleWarning(
+            "bad", "placement rule", f"the placement rule is not known: {placement.problem}", advice, command, "bookies"
+        )
+    elif placement.misplaced_count:
+        cause = f"{placement.misplaced_count:,} of {placement.ledger_count:,} ledgers break the placement rule"
+        advice = "new ledgers of their logs keep it; drain a bookie to have its copies moved"
+        yield ConsoleWarning("note", "misplaced ledgers", cause, advice, "rsm cluster placement", "bookies")
 
 
 def _of_log(log: LogRow) -> Iterator[ConsoleWarning]:

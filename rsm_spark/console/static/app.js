@@ -24,6 +24,7 @@ const VIEWS = [
   ["browse", "Data", browseView],
   ["findings", "Findings", findingsView],
 ];
+const OF_LOGS = ["logs", "followers", "browse", "findings"];
 
 async function readStatus(app, node) {
   const me = await whoAsks(app);
@@ -31,7 +32,7 @@ async function readStatus(app, node) {
     node.className = "chip";
     setText(node, me.tenant ? `tenant ${me.tenant}` : me.role);
     node.title = `${me.name}, ${me.role}`;
-    showWarnings({ warnings: [] });
+    showWarnings(me.sees_logs ? await readView(app) : { warnings: [] });
     return me;
   }
   const view = await readView(app);
@@ -44,11 +45,12 @@ async function readStatus(app, node) {
   return view;
 }
 
-/** The views that the caller may see: whoever has no right to the whole cluster sees tasks. */
+/** The views that the caller may see: whoever has no right to the whole cluster sees its logs, or its tasks. */
 async function viewsOf(app) {
   app.me = undefined;
   const me = await whoAsks(app);
-  return me.sees_cluster ? VIEWS.map(([name]) => name) : me.sees_tasks ? ["tasks"] : [];
+  if (me.sees_cluster) return VIEWS.map(([name]) => name);
+  return [...(me.sees_logs ? OF_LOGS : []), ...(me.sees_tasks ? ["tasks"] : [])];
 }
 
 startPage({

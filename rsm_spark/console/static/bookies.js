@@ -1,15 +1,22 @@
-// Who stores the entries, and how much room is left.
+// Who stores the entries and where, how much room is left, whether copies lie apart, and what audits have found.
 
+import { auditCard } from "./audits.js";
 import { bytes, refresh } from "./cluster.js";
+import { cookieRows } from "./cookies.js";
 import { el, setText } from "./dom.js";
-import { count } from "./format.js";
+import { count, orDash } from "./format.js";
+import { placementCard } from "./placement.js";
 import { Rows, bar, pill, setPill, textCell } from "./widgets.js";
 
 const PILLS = { writable: "connected", "read-only": "delayed", draining: "draining", missing: "error" };
 
 export function bookiesView(app) {
-  const filter = el("input", { type: "search", placeholder: "Filter by name or state", "aria-label": "Filter bookies", oninput: () => drawRows() });
+  const filter = el("input", { type: "search", placeholder: "Filter by name, state or place", "aria-label": "Filter bookies", oninput: () => drawRows() });
   const summary = el("p", { class: "quiet num" });
+  const placement = placementCard();
+  const audits = auditCard();
+  const cookies = cookieRows();
+  const lists = () => [rows, placement.rows, cookies.rows];
   let bookies = [];
   const rows = new Rows({
     label: "Bookies",
@@ -18,6 +25,9 @@ export function bookiesView(app) {
     columns: [
       { title: "Bookie", class: "name", render: textCell((one) => one.bookie_id) },
       { title: "State", class: "state", render: stateCell },
+      { title: "Region", class: "narrow", render: textCell((one) => orDash(one.region)) },
+      { title: "Zone", class: "narrow", render: textCell((one) => orDash(one.zone)) },
+      { title: "Rack", class: "narrow", render: textCell((one) => orDash(one.rack)) },
       { title: "Disk in use", class: "share", render: useCell },
       { title: "Free", class: "num", render: textCell((one) => bytes(one.free_bytes)) },
       { title: "Of", class: "num", render: textCell((one) => bytes(one.total_bytes)) },
@@ -43,7 +53,7 @@ export function bookiesView(app) {
 
   function drawRows() {
     const wanted = filter.value.trim().toLowerCase();
-    rows.set(bookies.filter((one) => !wanted || `${one.bookie_id} ${one.state}`.toLowerCase().includes(wanted)));
+    rows.set(bookies.filter((one) => !wanted || `${one.bookie_id} ${one.state} ${one.region} ${one.zone} ${one.rack}`.toLowerCase().includes(wanted)));
   }
 
   function draw(view) {
@@ -51,14 +61,18 @@ export function bookiesView(app) {
     const states = Map.groupBy ? [...Map.groupBy(bookies, (one) => one.state)].map(([state, of]) => `${count(of.length)} ${state}`) : [];
     setText(summary, states.join(", "));
     drawRows();
+    placement.draw(view.placement);
+    audits.draw(view.audit);
+    cookies.draw(view.cookies);
   }
 
   return {
-    node: el("div", { class: "view" }, el("div", { class: "tools" }, filter, summary), rows.node),
+    node: el("div", { class: "view" }, el("div", { class: "tools" }, filter, summary), rows.node, placement.node, audits.node, cookies.node),
     show() {},
-    read: () => refresh(app, draw, (text) => rows.fail(text)),
+    read: () => refresh(app, draw, (text) => lists().forEach((one) => one.fail(text))),
+    tick: () => audits.tick(),
     search: () => filter.focus(),
-    keyPressed: (event) => rows.keyPressed(event),
+    keyPressed: (event) => (lists().find((one) => one.body.contains(document.activeElement)) ?? rows).keyPressed(event),
   };
 }
 

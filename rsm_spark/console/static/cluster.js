@@ -49,6 +49,6 @@ export async function refresh(app, draw, fail) {
   try {
     draw(await readView(app));
   } catch (error) {
-    fail(error.status === 403 ? "Only operators and auditors of the whole cluster see it." : error.message);
+    fail(error.status === 403 ? "It is for operators, auditors, and clients that may read logs." : error.message);
   }
 }

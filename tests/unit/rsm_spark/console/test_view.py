@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rsm_spark.console.core.view import ConsoleView, FindingRow, TasksView, changed_sections
+from rsm_spark.console.core.view import ConsoleView, CookieRow, FindingRow, PlacementView, TasksView, changed_sections
 from tests.unit.rsm_spark.console.views import BOOKIES, consumer, lacking, orders, replica, view
 
 
@@ -23,6 +23,9 @@ def test_each_part_is_told_by_itself() -> None:
     assert changed_sections(before, view(log_count=2)) == {"logs"}
     assert changed_sections(before, view(findings=(FindingRow("x", "bad", "y"),))) == {"findings"}
     assert changed_sections(before, view(tasks=(TasksView(log="b"),))) == {"tasks"}
+    assert changed_sections(before, view(placement=PlacementView(rule="2 zones"))) == {"placement"}
+    cookie = CookieRow(bookie_id="b", serves=True, journal="", ledgers=(), problem="")
+    assert changed_sections(before, view(cookies=(cookie,))) == {"cookies"}
     assert changed_sections(before, view(problem="away")) == {"warnings"}
     assert changed_sections(ConsoleView(), before) == {"bookies", "copies", "logs"}
 

@@ -13,7 +13,7 @@ import typer
 
 from rsm_spark.cli.main import _app, _load
 from rsm_spark.console.core import warnings
-from rsm_spark.console.core.view import BookieRow, ConsoleView, TasksView, TaskTypeRow
+from rsm_spark.console.core.view import BookieRow, ConsoleView, PlacementView, TasksView, TaskTypeRow
 from rsm_spark.console.core.warnings import (
     BEHIND_MAX,
     CONSUMER_STUCK_MS,
@@ -27,6 +27,7 @@ from tests.unit.rsm_spark.console.views import BOOKIES, COPIES, consumer, lackin
 _DOCUMENT = (Path(__file__).parents[4] / "docs" / "console.md").read_text()
 _DOCUMENTED = re.findall(r"^rsm .*$", _DOCUMENT, re.MULTILINE)
 _COMMANDS = re.findall(r"rsm [a-z][a-z -]*[a-z]", Path(warnings.__file__).read_text())
+MISPLACED = PlacementView(rule="2 zones", ledger_count=7, misplaced_count=2)
 
 
 def causes(shown: ConsoleView) -> list[tuple[str, str, str]]:
@@ -47,6 +48,8 @@ def test_a_cluster_that_is_well_is_left_alone() -> None:
         (view(bookies=(*BOOKIES, BookieRow("b9:1", "missing", None, None, 3))), "bad", "b9:1", "rsm cluster bookies"),
         (view(bookies=(*BOOKIES, BookieRow("b9:1", "missing", None, None, 0))), "note", "b9:1", "rsm cluster bookies"),
         (view(bookies=BOOKIES[:1]), "bad", "1 bookies take entries", "rsm bookie run"),
+        (view(placement=MISPLACED), "note", "2 of 7 ledgers break the placement rule", "rsm cluster placement"),
+        (view(placement=PlacementView(problem="x")), "bad", "not known: x", "rsm cluster set-placement FILE"),
         (view(orders(leader="")), "bad", "log orders has no leader", "rsm status --log orders"),
         (view(msgspec.structs.replace(orders(leader=""), replicas=())), "bad", "nobody serves log orders",
          "rsm doctor --forget orders"),

@@ -20,7 +20,7 @@ from rsm_spark.map.client.client import MapClient
 from rsm_spark.map.client.results import MapValue
 from rsm_spark.server.replica_server import StoreSettings
 from rsm_spark.transport.channel import ReplicaChannel
-from rsm_spark.transport.security import RpcChannel, Security, open_channel
+from rsm_spark.transport.security import HeldToken, RpcChannel, Security, open_channel
 from rsm_spark.transport.server import ReplicaServer
 from tests.unit.ledger.bookie.test_tls import Authority
 from tests.unit.rsm_spark.client.replica_double import Finder, Group, ReplicaDouble
@@ -51,7 +51,7 @@ def token_file(tmp_path: Path) -> str:
     return str(file)
 
 
-def of(cert: dict[str, str], **more: str | None) -> Security:
+def of(cert: dict[str, str], **more: Any) -> Security:
     return Security(tls_cert=cert["cert"], tls_key=cert["key"], **more)
 
 
@@ -117,6 +117,22 @@ async def test_every_kind_of_call_of_every_service_goes_through_tls_with_the_tok
         async with ReplicaChannel(server.address, "orders", security=caller) as replica:
             assert await replica.status(10) == b"{}"
         assert server.refused_calls == 0
+
+
+@pytest.mark.asyncio
+async def test_a_token_that_is_held_for_a_caller_is_shown_and_in_no_text(token_file: str) -> None:
+    token = Path(token_file).read_bytes().strip()
+    caller = Security(held_token=HeldToken(token))
+    assert token.decode() not in repr(caller)
+    assert caller == Security(held_token=HeldToken(token))
+    assert caller != Security(held_token=HeldToken(b"b-token-of-the-tests-0123456789"))
+    assert Security.from_environment({"RSM_STORE__HELD_TOKEN": "x"}) == Security()
+    async with serving(Security(token_file=token_file)) as server:
+        channel = open_channel(server.address, caller)
+        await use_everything(channel)
+        await channel.close()
+    with pytest.raises(UsageError, match="would travel to a.example.org:1 in plain text"):
+        open_channel("a.example.org:1", caller)
 
 
 @pytest.mark.asyncio
@@ -257,8 +273,10 @@ def test_a_file_of_keys_that_cannot_be_used_is_named(tmp_path: Path, authority: 
 
 
 def test_the_environment_names_each_file() -> None:
-    named = {f"RSM_STORE__{name.upper()}": f"/{name}" for name in Security.__struct_fields__}
-    assert Security.from_environment(named) == Security(**{name: f"/{name}" for name in Security.__struct_fields__})
+    files = [name for name in Security.__struct_fields__ if name != "held_token"]
+    named = {f"RSM_STORE__{name.upper()}": f"/{name}" for name in files}
+    expected: dict[str, Any] = {name: f"/{name}" for name in files}
+    assert Security.from_environment(named) == Security(**expected)
     assert Security.from_environment({"RSM_STORE__TLS_CA": ""}) == Security()
 
 
