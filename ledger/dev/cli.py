@@ -31,6 +31,17 @@ _DataDir = Annotated[
         show_default="rsm-spark/dev in your state directory",
     ),
 ]
+_Ports = Annotated[
+    int | None,
+    typer.Option(
+        "--ports",
+        metavar="FIRST",
+        min=1024,
+        max=65_400,
+        help="ZooKeeper listens here, and bookies at the ports behind it.",
+        show_default="as last time, else free ones",
+    ),
+]
 _Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")]
 
 
@@ -52,6 +63,7 @@ def up(
             show_default="as last time, else on",
         ),
     ] = None,
+    first_port: _Ports = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return as soon as everything answers.")] = False,
     json: _Json = False,
 ) -> None:
@@ -66,6 +78,8 @@ def up(
 
         rsm up --bookies 4 --data-dir /var/tmp/try --detach --json
 
+        rsm up --ports 24000 --data-dir /var/tmp/try
+
     """
     _check_address(zookeeper)
     console = Console(stderr=True)
@@ -74,6 +88,7 @@ def up(
         bookie_count=bookies,
         zookeeper_address=zookeeper,
         well_known_ports=data_dir is None,
+        first_port=first_port,
         has_auto_recovery=autorecovery,
         on_progress=lambda words: None if json else console.print(f"[dim]{words} …[/dim]", highlight=False),
         outlives=detach,

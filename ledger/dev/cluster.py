@@ -15,7 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -62,6 +62,7 @@ class DevCluster:
         bookie_count: How many bookies run; None means as many as last time, else 3.
         zookeeper_address: host:port of a ZooKeeper that runs already; None starts one.
         well_known_ports: The first start prefers 2181 and 3181…, where clients look by default.
+        first_port: Of ZooKeeper, and the next ones of the bookies, from the first start on; None chooses free ones.
         has_auto_recovery: Bookies repair what a lost one held; None means as last time, else they do.
         on_progress: Told in a few words what is being waited for.
         outlives: The servers go on when this program is gone; else they are ended then, however it went.
@@ -75,6 +76,7 @@ class DevCluster:
         bookie_count: int | None = None,
         zookeeper_address: str | None = None,
         well_known_ports: bool = False,
+        first_port: int | None = None,
         has_auto_recovery: bool | None = None,
         on_progress: Callable[[str], None] = lambda _: None,
         outlives: bool = False,
@@ -83,6 +85,7 @@ class DevCluster:
         self._bookie_count = bookie_count
         self._zookeeper_address = zookeeper_address
         self._well_known_ports = well_known_ports
+        self._first_port = first_port
         self._has_auto_recovery = has_auto_recovery
         self._on_progress = on_progress
         self._outlives = outlives
@@ -343,14 +346,14 @@ class DevCluster:
                 f"{self.data_dir} belongs to the ZooKeeper at {state.zookeeper.address}, "
                 f"not to {self._zookeeper_address}: use another --data-dir",
             )
+        self._check_ports(state)
         if self._bookie_count is not None:
             state.bookie_count = self._bookie_count
         if self._has_auto_recovery is not None:
             state.has_auto_recovery = self._has_auto_recovery
         taken = {server.port for server in [state.zookeeper, *state.bookies]}
         for number in range(len(state.bookies), state.bookie_count):
-            preferred = _BOOKIE_PORT + number if self._well_known_ports else None
-            port = ports.choose_port(taken=taken, preferred=preferred)
+            port = self._new_port(number + 1, _BOOKIE_PORT + number, taken)
             taken.add(port)
             state.bookies.append(ServerState(f"bookie-{number + 1}", f"{ports.HOST}:{port}"))
         self._state = state
@@ -366,14 +369,40 @@ class DevCluster:
     def _first_state(self) -> ClusterState:
         address = self._zookeeper_address
         if address is None:
-            preferred = _ZOOKEEPER_PORT if self._well_known_ports else None
-            address = f"{ports.HOST}:{ports.choose_port(taken=(), preferred=preferred)}"
+            address = f"{ports.HOST}:{self._new_port(0, _ZOOKEEPER_PORT, ())}"
         return ClusterState(
             zookeeper=ServerState("zookeeper", address),
             owns_zookeeper=self._zookeeper_address is None,
             bookies=[],
             bookie_count=_BOOKIE_COUNT_DEFAULT,
         )
+
+    def _new_port(self, place: int, usual: int, taken: Collection[int]) -> int:
+        """Return the port of a new server, for ever.
+
+        Args:
+            place: Among all: ZooKeeper is at 0, the bookies behind it.
+            usual: Where clients look by default.
+            taken: Ports that were chosen already.
+
+        """
+        if self._first_port is None:
+            return ports.choose_port(taken=taken, preferred=usual if self._well_known_ports else None)
+        port = self._first_port + place
+        if port in taken or not ports.is_free(port):
+            raise PortTakenError(f"{ports.HOST}:{port} is in use: choose other --ports than {self._first_port}")
+        return port
+
+    def _check_ports(self, state: ClusterState) -> None:
+        """Refuse ports that are other than those of the servers that are there."""
+        if self._first_port is None:
+            return
+        for place, server in enumerate([state.zookeeper, *state.bookies]):
+            if server in state.owned() and server.port != self._first_port + place:
+                raise ClusterTakenError(
+                    f"{self.data_dir}: {server.name} is at {server.address} for ever, its identity is made of it: "
+                    "leave --ports out, or use another --data-dir"
+                )
 
     def _start_zookeeper(self) -> None:
         server = self.state.zookeeper

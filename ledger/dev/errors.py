@@ -5,7 +5,7 @@
     * `ClusterTakenError`         all of it runs already, or the directory belongs to another ZooKeeper
     * `NoAnswerError`             a server of it, or the named ZooKeeper, does not answer in time
     * `NoClusterError`            there is no cluster in the data directory
-    * `PortTakenError`            a port that this cluster must have again belongs to another program
+    * `PortTakenError`            a port that this cluster must have belongs to another program
     * `ProcessDiedError`          a process of the cluster ended while it was being started
 """
 
@@ -35,7 +35,7 @@ class NoClusterError(ClusterError):
 
 
 class PortTakenError(ClusterError):
-    """A port that this cluster must have again belongs to another program."""
+    """A port that this cluster must have belongs to another program."""
 
 
 class ProcessDiedError(ClusterError):

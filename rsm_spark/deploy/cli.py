@@ -21,12 +21,15 @@ _DEFAULTS = ClusterPlan(machine=())
 def init_cluster(
     hosts: Annotated[
         list[str] | None,
-        typer.Argument(metavar="HOST…", help="Name or IPv4 address of each machine, as the others reach it."),
+        typer.Argument(
+            metavar="HOST[@ZONE]…", help="Name or IPv4 address of each machine, as the others reach it, and its zone."
+        ),
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the files.")] = Path("cluster"),
-    add: Annotated[str | None, typer.Option("--add", metavar="HOST", help="One machine more.")] = None,
+    add: Annotated[str | None, typer.Option("--add", metavar="HOST[@ZONE]", help="One machine more.")] = None,
     replace: Annotated[
-        str | None, typer.Option("--replace", metavar="OLD=NEW", help="Another machine in the place of a lost one.")
+        str | None,
+        typer.Option("--replace", metavar="OLD=NEW[@ZONE]", help="Another machine in the place of a lost one."),
     ] = None,
     renew: Annotated[bool, typer.Option("--renew", help="New certificates and keys for all machines.")] = False,
     update: Annotated[
@@ -52,11 +55,14 @@ def init_cluster(
 
     Configuration, an authority and certificates, tokens, the key of the logs, ZooKeeper's ensemble, node.toml and a
     unit for systemd. Every port is for TLS and for known callers. A folder that holds a cluster is never begun anew.
+    With zones, of which one may be lost, also the rule by which copies lie in several of them.
 
     Examples:
         rsm init-cluster 10.0.0.1 10.0.0.2 10.0.0.3 -o cluster
 
         rsm init-cluster a.example.org b.example.org c.example.org -o cluster --services store,files
+
+        rsm init-cluster 10.0.1.1@north 10.0.2.1@south 10.0.3.1@east -o cluster
 
         rsm init-cluster --replace 10.0.0.2=10.0.0.5 -o cluster
 

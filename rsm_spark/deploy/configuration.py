@@ -38,6 +38,14 @@ CONSOLE: Final = "console"
 """Name of a console's files on its machine."""
 
 
+PLACEMENT_FILE: Final = "placement.toml"
+"""Name of the file of a cluster's placement rule in the operator's folder."""
+_RACK_MAX: Final = 64
+_COPIES: Final = 3
+_BOOKIES: Final = f"{_COPIES}/{_COPIES}/2"
+"""Ensemble, write quorum and ack quorum of all services."""
+
+
 def console_name(host: str) -> str:
     """Return the name of the principal as which the console of a machine asks: no machine can be called so."""
     return f"{CONSOLE}@{host}"
@@ -77,7 +85,10 @@ def machine_files(
 
 def operator_files(plan: ClusterPlan) -> dict[str, str]:
     """Return the files of the operator's folder, by their names."""
-    return {"zookeeper-client.toml": tls_of_clients("operator"), "env.sh": _environment_script(plan)}
+    files = {"zookeeper-client.toml": tls_of_clients("operator"), "env.sh": _environment_script(plan)}
+    if len(plan.zones) > 1:
+        files[PLACEMENT_FILE] = _placement(plan)
+    return files
 
 
 def _etc(plan: ClusterPlan, name: str) -> str:
@@ -98,6 +109,8 @@ def _zookeeper(plan: ClusterPlan, machine: PlannedMachine) -> Iterator[tuple[str
 
 def _bookie(plan: ClusterPlan, machine: PlannedMachine) -> Iterator[tuple[str, object]]:
     yield "data_dir", f"{plan.state}/bookie"
+    if machine.bookie_id:
+        yield "bookie_id", machine.bookie_id
     yield "bind", _bind(machine)
     yield "advertise", machine.host
     yield "port", PORTS["bookie"]
@@ -118,7 +131,7 @@ def _replica(plan: ClusterPlan, machine: PlannedMachine, kind: str) -> Iterator[
     yield "advertise", machine.host
     yield "port", PORTS[kind]
     yield "framed_port", PORTS[f"{kind}, frames"]
-    yield "bookies", "3/3/2"
+    yield "bookies", _BOOKIES
     yield from _tls(plan)
     yield "tls_ca", _etc(plan, "ca.pem")
     yield "token_file", _etc(plan, "token")
@@ -148,7 +161,7 @@ def _gateway(plan: ClusterPlan, machine: PlannedMachine) -> Iterator[tuple[str, 
     yield "http_port", PORTS["gateway, HTTP"]
     yield "http_bind", _bind(machine)
     yield "allowed_hosts", machine.host
-    yield "bookies", "3/3/2"
+    yield "bookies", _BOOKIES
     yield "principals", _etc(plan, "principals.toml")
     yield "log_key", _etc(plan, "log.key")
     yield from _http(plan, machine)
@@ -251,6 +264,14 @@ def principals_text(roles: Mapping[str, str], tokens: Mapping[str, str]) -> str:
 def tls_of_clients(name: str) -> str:
     """Return the file by which clients of ZooKeeper find certificate and key of this name beside it."""
     return _toml({"ca": "ca.pem", "cert": f"{name}.pem", "key": f"{name}.key"}.items())
+
+
+def _placement(plan: ClusterPlan) -> str:
+    """Return the rule for zones, and the place of each bookie: a zone that is lost must not stop new ledgers."""
+    places = {json.dumps(one.bookie_id or one.host): f"/{one.zone}/{one.host[:_RACK_MAX]}" for one in plan.machine}
+    rule = {"zones_min": min(len(plan.zones), _COPIES), "is_strict": False}
+    head = f"# The places of copies, which this command sets: rsm cluster set-placement {PLACEMENT_FILE}\n"
+    return f"{head}\n[rule]\n{_toml(rule.items())}\n[bookies]\n{_toml(places.items())}"
 
 
 def _environment_script(plan: ClusterPlan) -> str:

@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import msgspec
 
+from ledger.bookie.place import check_own_id
 from ledger.decoding import convert
 from ledger.errors import UsageError
 from rsm_spark.log.partition_names import check_name
@@ -23,6 +24,7 @@ PLAN_FILE: Final = "cluster.toml"
 _HOST: Final = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*"
 )
+_ZONE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HOSTS_MIN: Final = 3
 _ENSEMBLE_MAX: Final = 5
 
@@ -33,11 +35,32 @@ class PlannedMachine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     Attributes:
         host: Name or IPv4 address by which all others reach it; also the name of its folder.
         zookeeper: Number of its server in ZooKeeper's ensemble, for life; 0 = it runs none.
+        bookie_id: Name of its bookie, for life; "" = the bookie's address is its name.
+        zone: What may be lost with it, and not with machines of other zones; "" = nobody said.
 
     """
 
     host: str
     zookeeper: int = 0
+    bookie_id: str = ""
+    zone: str = ""
+
+    @classmethod
+    def of(cls, text: str, zone: str = "") -> Self:
+        """Return a new machine of `HOST` or `HOST@ZONE`; its bookie has the host as its name.
+
+        Args:
+            text: As it is typed.
+            zone: Where no zone is typed.
+
+        Raises:
+            UsageError: A zone is announced, and missing.
+
+        """
+        host, separator, own = text.partition("@")
+        if separator and not own:
+            raise UsageError(f"{text[:100]!r}: a zone follows @")
+        return cls(host=host, bookie_id=host, zone=own or zone)
 
 
 class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,7 +87,11 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @classmethod
     def of_hosts(cls, hosts: Sequence[str], **settings: object) -> Self:
-        """Return the plan of a new cluster: ZooKeeper on the first three machines, or on the first five of many.
+        """Return the plan of a new cluster: ZooKeeper on three machines, or on five of many; zones take turns.
+
+        Args:
+            hosts: Each as `HOST` or `HOST@ZONE`.
+            settings: Of the plan.
 
         Raises:
             UsageError: Too few machines, or names that are none.
@@ -76,7 +103,9 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 "cluster on one machine"
             )
         ensemble = _ENSEMBLE_MAX if len(hosts) >= _ENSEMBLE_MAX else _HOSTS_MIN
-        machines = [PlannedMachine(host=h, zookeeper=n if n <= ensemble else 0) for n, h in enumerate(hosts, 1)]
+        machines = [PlannedMachine.of(text) for text in hosts]
+        for number, place in enumerate(_by_turns(machines)[:ensemble], 1):
+            machines[place] = msgspec.structs.replace(machines[place], zookeeper=number)
         return convert({"machine": msgspec.to_builtins(machines), **settings}, cls).checked()
 
     @classmethod
@@ -111,9 +140,18 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 raise UsageError(f"{machine.host!r} is no IPv4 address")
             if is_address(machine.host) and ipaddress.ip_address(machine.host).is_unspecified:
                 raise UsageError(f"{machine.host} is no address by which others reach a machine")
+            if machine.bookie_id:
+                check_own_id(machine.bookie_id)
+            if machine.zone and _ZONE.fullmatch(machine.zone) is None:
+                raise UsageError(f"{machine.zone[:100]!r} is no zone: at most 64 letters, digits and . _ -")
         hosts = self.hosts
         if twice := [host for host in hosts if hosts.count(host) > 1]:
             raise UsageError(f"{twice[0]} is named twice: each machine has a name or an address of its own")
+        ids = [machine.bookie_id for machine in self.machine if machine.bookie_id]
+        if twice := [name for name in ids if ids.count(name) > 1]:
+            raise UsageError(f"bookie_id {twice[0]} is there twice: each bookie has a name of its own, for life")
+        if self.zones and (without := [machine.host for machine in self.machine if not machine.zone]):
+            raise UsageError(f"{without[0]} has no zone, and others have: give it as {without[0]}@ZONE")
         if unknown := [name for name in self.services if name not in SERVICES]:
             raise UsageError(f"--services {unknown[0]!r}: known are {', '.join(SERVICES)}")
         for name, value in (("--etc", self.etc), ("--state", self.state), ("--rsm", self.rsm)):
@@ -130,21 +168,30 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return [machine.host for machine in self.machine]
 
     @property
+    def zones(self) -> list[str]:
+        """Names of the zones in which machines stand, sorted; none if nobody said."""
+        return sorted({machine.zone for machine in self.machine if machine.zone})
+
+    @property
     def ensemble(self) -> list[PlannedMachine]:
         """Machines that run ZooKeeper, by its number."""
         return sorted((one for one in self.machine if one.zookeeper), key=lambda one: one.zookeeper)
 
-    def with_machine(self, host: str) -> Self:
-        """Return the plan with one machine more; it runs no ZooKeeper.
+    def with_machine(self, text: str) -> Self:
+        """Return the plan with one machine more, `HOST` or `HOST@ZONE`; it runs no ZooKeeper.
 
         Raises:
             UsageError: It is in the plan already, or is no name.
 
         """
-        return msgspec.structs.replace(self, machine=(*self.machine, PlannedMachine(host=host))).checked()
+        return msgspec.structs.replace(self, machine=(*self.machine, PlannedMachine.of(text))).checked()
 
     def replaced(self, old: str, new: str) -> Self:
         """Return the plan with another machine in the place of one, with the number of its ZooKeeper.
+
+        Args:
+            old: The host that is lost.
+            new: `HOST`, which stands in the same zone, or `HOST@ZONE`.
 
         Raises:
             UsageError: The old one is not in the plan, or the new one is.
@@ -152,8 +199,23 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """
         if old not in self.hosts:
             raise UsageError(f"--replace {old}={new}: there is no machine {old}; there are {', '.join(self.hosts)}")
-        machines = (msgspec.structs.replace(one, host=new) if one.host == old else one for one in self.machine)
+        machines = (
+            msgspec.structs.replace(PlannedMachine.of(new, one.zone), zookeeper=one.zookeeper)
+            if one.host == old
+            else one
+            for one in self.machine
+        )
         return msgspec.structs.replace(self, machine=tuple(machines)).checked()
+
+
+def _by_turns(machines: Sequence[PlannedMachine]) -> list[int]:
+    """Return the places of machines so that the zones take turns; without zones in their order."""
+    before: dict[str, int] = {}
+    turns = []
+    for place, machine in enumerate(machines):
+        turns.append((before.get(machine.zone, 0), place))
+        before[machine.zone] = before.get(machine.zone, 0) + 1
+    return [place for _, place in sorted(turns)]
 
 
 def is_address(host: str) -> bool:

@@ -84,6 +84,17 @@ The state of all processes: `systemctl status rsm-node`, and `https://{host}:{no
 {console}"""
 
 
+_PLACEMENT = """
+Copies are to lie in several of the zones {zones}. Once the cluster runs, and again whenever `operator/placement.toml`
+has changed, in the operator's folder:
+
+```sh
+. ./env.sh
+rsm cluster set-placement placement.toml
+```
+"""
+
+
 def unit_file(plan: ClusterPlan) -> str:
     """Return the unit, the same on each machine."""
     return _UNIT.format(rsm=plan.rsm, etc=plan.etc, state=plan.state, user=plan.user, stop_s=_STOP_S)
@@ -106,6 +117,7 @@ def machine_readme(plan: ClusterPlan, machine: PlannedMachine) -> str:
 def cluster_readme(plan: ClusterPlan) -> str:
     """Return what is told to who made the files."""
     folders = "".join(f"| `{host}/` | files of that machine | to it, as its README says |\n" for host in plan.hosts)
+    placement = _PLACEMENT.format(zones=", ".join(plan.zones)) if len(plan.zones) > 1 else ""
     return f"""\
 # A cluster of {len(plan.machine)} machines
 
@@ -116,7 +128,7 @@ def cluster_readme(plan: ClusterPlan) -> str:
 | `authority/` | the key that signs certificates | nowhere: keep it offline, with `cluster.toml` |
 
 Keep a copy of all of it where other secrets are kept: without `log.key` nobody can take over a log.
-
+{placement}
 ```sh
 rsm init-cluster --add HOST -o .               # one machine more
 rsm init-cluster --replace OLD=NEW -o .        # another machine in the place of a lost one

@@ -33,7 +33,8 @@ class Site:
         self.hosts = [machines.address(name) for name in ("a", "b", "c")]
         places = ["--etc", str(machines.etc), "--state", str(machines.state)]
         rsm = ["--rsm", str(Path(sys.executable).with_name("rsm"))]
-        self.init(*self.hosts, "--services", "store,gateway,console", *places, *rsm)
+        zoned = [f"{host}@{zone}" for host, zone in zip(self.hosts, ("north", "south", "east"), strict=True)]
+        self.init(*zoned, "--services", "store,gateway,console", *places, *rsm)
         self.environment = self._operators_environment()
         self.acked = 0
         self._acks: queue.Queue[int] = queue.Queue()
@@ -50,6 +51,12 @@ class Site:
         ).stdout
         pairs = (pair.partition("=") for pair in shown.decode().split("\0") if pair)
         return {**{name: value for name, _, value in pairs}, "PYTHONPATH": str(_ROOT)}
+
+    def place(self) -> None:
+        """Set the rule for the places of copies that the files of the cluster say."""
+        said = self.operate("cluster", "set-placement", str(self.files / "operator" / "placement.toml"))
+        assert said.returncode == 0, said.stderr
+        assert "at least 3 zones" in said.stdout
 
     def start(self, name: str, release: Path | None = None) -> MachineNode:
         """Run what the machine's unit runs; of another release, if its folder is named."""
@@ -135,6 +142,7 @@ def test_nothing_acknowledged_is_lost_when_a_machine_is_killed_cut_off_or_replac
     nodes = {name: site.start(name) for name in ("a", "b", "c")}
     for node in nodes.values():
         _serves(node)
+    site.place()
     caller = site.write()
     try:
         site.wait_for_more(20)
@@ -161,7 +169,8 @@ def test_nothing_acknowledged_is_lost_when_a_machine_is_killed_cut_off_or_replac
             _serves(nodes[name])
         _serves(nodes["d"])
         site.environment = site._operators_environment()
-        gone = site.operate("cluster", "decommission", f"{site.hosts[2]}:3181", "--wait", "--for", "240", "--json")
+        site.place()
+        gone = site.operate("cluster", "decommission", site.hosts[2], "--wait", "--for", "240", "--json")
         assert gone.returncode == 0, gone.stdout + gone.stderr
         site.wait_for_more(20)
     finally:
@@ -183,7 +192,9 @@ def _the_consoles_show_it_and_change_nothing(site: Site) -> None:
         assert (view["problem"], log["problem"], log["log"]) == ("", "", "map")
         assert {one["replica_id"] for one in log["replicas"]} == {site.machines.address(one) for one in ("a", "b", "d")}
         assert not any(one["problem"] for one in log["replicas"]), log
-        assert [one["state"] for one in view["bookies"]] == ["writable"] * 3, view["bookies"]
+        shown = {one["bookie_id"]: (one["state"], one["zone"]) for one in view["bookies"]}
+        zones = {"a": "north", "b": "south", "d": "east"}
+        assert shown == {site.machines.address(one): ("writable", zone) for one, zone in zones.items()}
     etc = site.files / site.machines.address("a") / "etc"
     site.environment |= {"RSM_STORE__TOKEN_FILE": str(etc / "console.token")}
     assert site.operate("map", "get", "--log", "map", "k000000").returncode == 0

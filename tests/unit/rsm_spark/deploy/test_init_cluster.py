@@ -16,11 +16,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from ledger.core.placement_rule import ClusterPlacement
 from ledger.errors import UsageError
 from ledger.rights.callers import Callers
 from ledger.rights.principal import Role
 from ledger.zookeeper_server.server import write_files
 from ledger.zookeeper_server.settings import ZooKeeperSettings
+from rsm_spark.cli.cluster_placement import read_placement_file
 from rsm_spark.deploy.cli import init_cluster
 from rsm_spark.deploy.configuration import PORTS
 from rsm_spark.deploy.files import ClusterFolder, WrittenCluster
@@ -188,6 +190,64 @@ def test_a_replaced_machine_gives_its_number_and_keeps_no_right(tmp_path: Path) 
         ClusterPlan.read(tmp_path).replaced(HOSTS[2], "10.0.0.10")
 
 
+def test_each_bookie_has_its_machines_name_for_life_and_a_cluster_of_before_keeps_its_addresses(tmp_path: Path) -> None:
+    plan = _begin(tmp_path).plan
+
+    def ids() -> list[str | None]:
+        files = [tmp_path / host / "etc" / "bookie.toml" for host in ClusterPlan.read(tmp_path).hosts]
+        return [tomllib.loads(file.read_text()).get("bookie_id") for file in files]
+
+    assert ids() == list(HOSTS)
+    path = tmp_path / "cluster.toml"
+    path.write_text(path.read_text().replace('host = "10.0.0.1"', 'host = "10.9.0.1"'))
+    _folder(tmp_path).change(ClusterPlan.read(tmp_path))
+    assert ids() == ["10.0.0.1", *HOSTS[1:]], "its address has changed"
+    path.write_text(path.read_text().replace('bookie_id = "10.0.0.3"', 'bookie_id = "10.0.0.1"'))
+    with pytest.raises(UsageError, match="10.0.0.1 is there twice"):
+        ClusterPlan.read(tmp_path)
+    before = [line for line in path.read_text().splitlines() if not line.startswith(("bookie_id", "zone"))]
+    path.write_text("\n".join(before))
+    _folder(tmp_path).change(ClusterPlan.read(tmp_path).with_machine("10.0.0.4"))
+    assert ids() == [None, None, None, "10.0.0.4"]
+    assert plan.zones == []
+    assert not list(tmp_path.rglob("placement.toml"))
+
+
+def test_zones_are_where_copies_lie_and_take_turns_in_zookeeper(tmp_path: Path) -> None:
+    hosts = ("10.0.0.1@north", "10.0.0.2@north", "10.0.0.3@south", f"{'h' * 60}.example.org@east")
+    plan = _begin(tmp_path, *hosts).plan
+    assert [(one.host[:8], one.zookeeper) for one in plan.machine] == [
+        ("10.0.0.1", 1), ("10.0.0.2", 0), ("10.0.0.3", 2), ("hhhhhhhh", 3),
+    ]  # fmt: skip
+    assert not (tmp_path / "10.0.0.2" / "etc" / "zookeeper.toml").exists()
+
+    def placed() -> ClusterPlacement:
+        return read_placement_file(tmp_path / "operator" / "placement.toml")
+
+    found = placed()
+    assert (found.rule.zones_min, found.rule.is_strict) == (3, False)
+    for machine in plan.machine:
+        bookie = tomllib.loads((tmp_path / machine.host / "etc" / "bookie.toml").read_text())
+        assert found.area(bookie["bookie_id"]).zone == f"/{machine.zone}"
+    assert "rsm cluster set-placement placement.toml" in (tmp_path / "README.md").read_text()
+
+    _folder(tmp_path).change(plan.replaced("10.0.0.3", "10.0.0.9"))
+    assert placed().place("10.0.0.9") == "/south/10.0.0.9"
+    changed = _folder(tmp_path).change(ClusterPlan.read(tmp_path).with_machine("10.0.0.5@west")).changed
+    assert "operator/placement.toml" in changed
+    assert placed().rule.zones_min == 3, "an entry has three copies"
+    with pytest.raises(UsageError, match="10.0.0.6 has no zone"):
+        ClusterPlan.read(tmp_path).with_machine("10.0.0.6")
+
+
+def test_two_zones_ask_for_two_and_one_for_nothing(tmp_path: Path) -> None:
+    _begin(tmp_path / "two", "a@north", "b@south", "c@north")
+    two = read_placement_file(tmp_path / "two" / "operator" / "placement.toml")
+    assert two.rule.zones_min == 2
+    _begin(tmp_path / "one", "a@north", "b@north", "c@north")
+    assert not (tmp_path / "one" / "operator" / "placement.toml").exists()
+
+
 def test_new_certificates_are_other_ones_of_the_same_authority(tmp_path: Path) -> None:
     plan = _begin(tmp_path).plan
     changed = _folder(tmp_path).change(plan, renew=True).changed
@@ -211,6 +271,10 @@ def test_new_certificates_are_other_ones_of_the_same_authority(tmp_path: Path) -
         (("a", "b", "operator"), "expected a machine's name"),
         (("a", "b", "10.0.0.300"), "no IPv4 address"),
         (("a", "b", "0.0.0.0"), "no address by which others"),
+        (("a@x", "b", "c@y"), "b has no zone"),
+        (("a@x", "b@", "c@y"), "a zone follows"),
+        (("a@x", "b@y y", "c@y"), "no zone: at most 64"),
+        (("a", "b", "readonly"), "bookie-id"),
     ],
 )
 def test_what_is_no_machine_is_refused_and_nothing_is_written(
