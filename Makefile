@@ -11,7 +11,7 @@ PYTEST := .venv/bin/pytest
 # Where ARGS chooses tests, that a set has none of them (pytest's code 5) is no failure of that set.
 IF_ANY := $(if $(ARGS),[ $$? -eq 5 ] ||)
 
-.PHONY: help setup demo test test-real test-slow test-all check sim bench bench-ledger bench-store bench-broker bench-spark bench-sql generate blocking conf dashboards lock sbom docs coverage image pictures
+.PHONY: help setup demo test test-real test-slow test-all check sim bench bench-ledger bench-store bench-broker bench-spark bench-sql generate blocking conf dashboards lock sbom docs notebooks coverage image pictures
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,7 +19,7 @@ help: ## This list
 setup: ## Virtual environment and JARs, by hash; does nothing when they are current
 	@tools/setup.sh
 
-demo: setup ## Real data, failures, failover, Spark, Delta, and four answers compared
+demo: setup ## Real data, failures, failover, Spark, Delta, and five answers compared
 	@.venv/bin/rsm demo
 
 test: setup ## Lint, types, unit tests, model, short simulations, one test of each real thing
@@ -85,6 +85,9 @@ lock: setup ## Solve requirements.lock anew, keeping what still fits; UPGRADE=1 
 docs: setup ## The documents as a site with a reference of the public packages: dist/docs/index.html
 	@rm -rf dist/docs dist/doctrees
 	@.venv/bin/sphinx-build --quiet --fail-on-warning --keep-going -c tools/site -d dist/doctrees . dist/docs
+
+notebooks: setup ## Run the notebooks of the tutorials anew, each on a cluster of its own, and keep what they show
+	@.venv/bin/python tools/run_notebooks.py
 
 coverage: setup ## What the unit tests run through, in percent of the lines: one line a package
 	@rm -rf dist/coverage && mkdir -p dist/coverage

@@ -4,32 +4,44 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from connectors.history.apply import HistoryWriter
 from connectors.history.tables import HistoryTables
+from ledger.dev import DevCluster
 from tests.unit.connectors.history.recorded_broker import acted
+from tools.run_notebooks import FOLDER, TUTORIALS, run
 
 ROOT = Path(__file__).parents[2]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+_WITHOUT_OUTPUTS = ("broker_history", "ledger_source")
+"""They show what somebody has of his own."""
 
 
 def executed(name: str, folder: Path, variables: dict[str, str], check: str) -> tuple[Any, Any]:
     """Run a notebook, and after it a cell of ours; return the notebook and what that cell printed as JSON."""
-    notebook = nbformat.read(ROOT / "notebooks" / name, as_version=4)
+    notebook = nbformat.read(FOLDER / name, as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(check))
-    client = NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
-    client.execute(env={**os.environ, "PYTHONPATH": str(ROOT), **variables})
+    run(notebook, folder, variables)
     (output,) = [one for one in notebook.cells[-1].outputs if one.output_type == "stream" and one.name == "stdout"]
     return notebook, json.loads(output.text)
+
+
+def runs_as_kept(name: str, cluster: DevCluster, folder: Path) -> None:
+    """Run a tutorial's notebook, and compare it with the one that is kept."""
+    kept = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = []
+    run(notebook, folder, {"RSM_METADATA_URI": cluster.metadata_uri})
+    assert notebook.cells == kept.cells, "make notebooks"
 
 
 def pictures(notebook: Any) -> int:
@@ -38,17 +50,31 @@ def pictures(notebook: Any) -> int:
     return sum("image/png" in output.get("data", {}) for output in outputs)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_a_notebook_is_kept_without_outputs_and_is_sound(path: Path) -> None:
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_is_sound_and_kept_as_it_ran_or_without_outputs(path: Path) -> None:
+    assert path.stem in {*TUTORIALS, *_WITHOUT_OUTPUTS}
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     assert notebook.cells[0].cell_type == "markdown", "it says what it is about"
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            assert (cell.outputs, cell.execution_count) == ([], None), "clear the outputs before you commit it"
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    if path.stem in TUTORIALS:
+        assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1)), "make notebooks"
+        shown = json.dumps([cell.outputs for cell in code])
+        assert not [one for one in (str(Path.home()), "/tmp", str(ROOT), '"error"') if one in shown]
+    else:
+        assert [(cell.outputs, cell.execution_count) for cell in code] == [([], None)] * len(code), "clear the outputs"
+        for cell in code:
             ast.parse(cell.source)
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
     assert notebook.metadata["kernelspec"]["name"] == "python3"
+
+
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("name", [name for name in TUTORIALS if name != "spark"])
+def test_a_tutorials_notebook_shows_again_what_it_is_kept_with(
+    name: str, start_cluster: Callable[..., DevCluster], tmp_path: Path
+) -> None:
+    runs_as_kept(name, start_cluster(), tmp_path)
 
 
 _HISTORY_CHECK = """

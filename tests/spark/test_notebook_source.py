@@ -1,13 +1,15 @@
-"""The notebook about the source reads a real log, in a kernel with a Spark session of its own."""
+"""The notebooks about Spark read real logs, each in a kernel with a Spark session of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.test_notebooks import executed
+from ledger.dev import DevCluster
+from tests.e2e.test_notebooks import executed, runs_as_kept
 
 _CHECK = """
 import json
@@ -37,3 +39,11 @@ def test_the_source_notebook_reads_a_log_in_three_ways(log: Any, tmp_path: Path)
         "upserts": 320,
         "deletes": 2,
     }
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_tutorials_notebook_shows_again_what_it_is_kept_with(
+    start_cluster: Callable[..., DevCluster], tmp_path: Path
+) -> None:
+    runs_as_kept("spark", start_cluster(), tmp_path)

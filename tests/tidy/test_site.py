@@ -20,9 +20,12 @@ def test_the_site_has_every_page_and_the_reference(tmp_path: Path) -> None:
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     pages = [path.relative_to(_ROOT) for path in [*_ROOT.glob("*.md"), *(_ROOT / "docs").rglob("*.md")]]
+    pages += [path.relative_to(_ROOT) for path in (_ROOT / "notebooks").glob("*.ipynb")]
     assert len(pages) > 30
     assert [page for page in pages if not (site / page.with_suffix(".html")).exists()] == []
     assert (site / "index.html").exists()
+    text = (site / "notebooks" / "service.html").read_text(encoding="utf-8")
+    assert [part for part in ("A replica", "Seats", "A1 is ann", "<th>owner</th>") if part not in text] == []
     names = {
         "ledger": ("ledger.LedgerClient", "ledger.WriteHandle", "ledger.LedgerError"),
         "rsm_spark": (

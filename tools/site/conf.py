@@ -1,7 +1,8 @@
 """Settings of Sphinx for the site of the documents: `make docs`.
 
 The pages are the Markdown files as they are, beginning with README.md; the reference comes from the docstrings of the
-public packages, which are written in Markdown too.
+public packages, which are written in Markdown too. Notebooks are pages as well: their text, their code, and what they
+have shown when they were kept.
 """
 
 # ruff: noqa: INP001 - a script
@@ -13,6 +14,8 @@ import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
+
+import nbformat
 
 _ROOT = Path(__file__).resolve().parents[2]
 _CONTENTS = """
@@ -27,6 +30,10 @@ docs/tutorials/service
 docs/tutorials/sql
 docs/tutorials/tasks
 docs/tutorials/spark
+notebooks/service
+notebooks/sql
+notebooks/tasks
+notebooks/spark
 docs/explained/how-it-works
 docs/explained/fencing
 docs/explained/leader-dies
@@ -43,6 +50,7 @@ docs/logs-grpc
 docs/store
 docs/etcd
 docs/sql
+docs/files
 docs/machines
 docs/testing
 docs/broker
@@ -50,12 +58,15 @@ docs/http-api
 docs/ledger
 docs/spark
 docs/spark-options
+notebooks/ledger_source
 docs/process-options
 docs/guides/from-kafka
 docs/guides/from-kafka-and-delta-sinks
 docs/worker-pools
 docs/spark-applications
+docs/guides/spark-clusters
 docs/broker-history
+notebooks/broker_history
 docs/payloads
 ```
 
@@ -69,6 +80,7 @@ docs/deploy
 docs/containers
 docs/operations
 docs/console
+docs/telemetry
 docs/backup
 docs/security
 docs/figures
@@ -112,7 +124,8 @@ _DECISIONS = """
 project = "rsm-spark"
 release = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 root_doc = "README"
-include_patterns = ["*.md", "docs/**.md"]
+include_patterns = ["*.md", "docs/**.md", "notebooks/*.ipynb"]
+source_suffix = {".md": "markdown", ".ipynb": "markdown"}
 exclude_patterns = [".*", "dist", "build", "tests", "spark-warehouse"]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 4
@@ -126,9 +139,29 @@ napoleon_use_ivar = True
 python_use_unqualified_type_names = True
 
 
+def _as_markdown(notebook: str) -> str:
+    """Return a notebook as a page: its text, its code, and what each cell has shown."""
+    parts = []
+    for cell in nbformat.reads(notebook, as_version=4).cells:  # type: ignore[no-untyped-call]
+        if cell.cell_type == "markdown":
+            parts.append(cell.source)
+        else:
+            parts += [f"````ipython3\n{cell.source}\n````", *map(_shown, cell.outputs)]
+    return "\n\n".join(parts)
+
+
+def _shown(output: Any) -> str:
+    shown = output.get("data", {"text/plain": output.get("text")})
+    if "text/html" in shown:
+        return f"````{{raw}} html\n{shown['text/html']}\n````"
+    return f"````text\n{shown['text/plain'].rstrip()}\n````"
+
+
 def _prepare(_app: Any, page: str, source: list[str]) -> None:
-    """Take links to folders out, which a site has no page for; put the lists of pages below."""
+    """Make pages of notebooks; take out links to folders, which have no page; put the lists of pages below."""
     here = (_ROOT / page).parent
+    if (_ROOT / f"{page}.ipynb").exists():
+        source[0] = _as_markdown(source[0])
 
     def plain(link: re.Match[str]) -> str:
         return link[1] if (here / link[2]).is_dir() else link[0]
