@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from rsm_spark.core.commands import AnswerStatus
 from rsm_spark.core.freshness import LINEARIZABLE, Freshness
+
+TRACES_MAX: Final = 16
+"""Contexts of one message: traces are samples."""
 
 
 class Ending(Enum):

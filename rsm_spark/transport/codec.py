@@ -10,7 +10,7 @@ import msgspec
 from rsm_spark.core.answer_column import AnswerColumn
 from rsm_spark.core.commands import Answer, Command, CommandColumn, OpenSession, Query, QueryColumn, Request
 from rsm_spark.core.freshness import INDEXED, LINEARIZABLE, STALE, Freshness, ReadKind
-from rsm_spark.core.operation import Message, payloads_of, sequences_of
+from rsm_spark.core.operation import TRACES_MAX, Message, payloads_of, sequences_of
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.transport import store_pb2
 from rsm_spark.transport.parsing import parsed
@@ -116,7 +116,7 @@ def _read_requests(message: store_pb2.Requests) -> ReceivedRequests:
             message.max_lag_ms if message.HasField("max_lag_ms") else None,
             message.max_lag_revisions if message.HasField("max_lag_revisions") else None,
         ),
-        traces=list(message.traces) if message.is_traced else None,
+        traces=list(message.traces[:TRACES_MAX]) if message.is_traced else None,
     )
 
 

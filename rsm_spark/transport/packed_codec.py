@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 
 from rsm_spark.core.answer_column import AnswerColumn
 from rsm_spark.core.commands import Answer
-from rsm_spark.core.operation import Message, payloads_of, sequences_of
+from rsm_spark.core.operation import TRACES_MAX, Message, payloads_of, sequences_of
 from rsm_spark.errors import InvalidCommandError
 from rsm_spark.transport.codec import (
     ExchangeCodec,
@@ -56,11 +56,12 @@ class TracedRequests(PackedRequests, frozen=True, array_like=True, gc=False):
     """The same of a client that traces; a replica of before leaves out what it does not know.
 
     Attributes:
-        traces: See `Message`: an array of text; what is anything else is ignored.
+        traces: See `Message`: an array of text; what is anything else is ignored. It is read by itself: a byte of it
+            may become an object of a hundred.
 
     """
 
-    traces: Any = None
+    traces: msgspec.Raw = msgspec.Raw(b"\xc0")
 
 
 class PackedAnswers(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -77,6 +78,8 @@ class PackedAnswers(msgspec.Struct, frozen=True, array_like=True, gc=False):
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _REQUESTS: Final = msgspec.msgpack.Decoder(list[TracedRequests])
 _ANSWERS: Final = msgspec.msgpack.Decoder(list[PackedAnswers])
+_TRACES: Final = msgspec.msgpack.Decoder()
+_TRACES_BYTES_MAX: Final = 4 * 1024
 
 
 def _encode_requests(message: Message, log: str, message_id: int) -> bytes:
@@ -98,7 +101,7 @@ def _encode_requests(message: Message, log: str, message_id: int) -> bytes:
     )
     if message.traces is None:
         return _ENCODER.encode(PackedRequests(*packed))
-    return _ENCODER.encode(TracedRequests(*packed, list(message.traces)))
+    return _ENCODER.encode(TracedRequests(*packed, msgspec.Raw(_ENCODER.encode(list(message.traces)))))
 
 
 def _decode_request_batch(text: bytes) -> list[ReceivedRequests]:
@@ -134,8 +137,14 @@ def _decode_request_batch(text: bytes) -> list[ReceivedRequests]:
     ]
 
 
-def _traces_of(found: object) -> list[str] | None:
-    return [text for text in found if isinstance(text, str)] if isinstance(found, list) else None
+def _traces_of(text: msgspec.Raw) -> list[str] | None:
+    if len(text) > _TRACES_BYTES_MAX:
+        return None
+    try:
+        found = _TRACES.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return [one for one in found if isinstance(one, str)][:TRACES_MAX] if isinstance(found, list) else None
 
 
 def _encode_answers(message_id: int, answers: Sequence[Answer], leader_address: str | None) -> list[bytes]:

@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -14,11 +14,8 @@ from ledger.telemetry.trace_context import TRACEPARENT, TraceContext, parse_trac
 from ledger.telemetry.tracing import Span, SpanKind, Tracer, current_context, tracer, use_context
 from rsm_spark.core.answer_column import AnswerColumn
 from rsm_spark.core.commands import Answer, AnswerStatus
-from rsm_spark.core.operation import ColumnPart, Message
+from rsm_spark.core.operation import TRACES_MAX, ColumnPart, Message
 from rsm_spark.transport.http2_heads import RpcHead
-
-TRACES_MAX: Final = 16
-"""Contexts of one message: traces are samples."""
 
 
 class TracedMessage(Protocol):

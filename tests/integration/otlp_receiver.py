@@ -80,6 +80,8 @@ class OtlpReceiver:
         rejects: So many of each request it says that it does not take.
         headers: Of the last request.
         garbage: What it answers; None = as it should.
+        hangs: While it is set nothing is answered.
+        dribbles: While it is set an answer comes byte by byte, and never to its end.
 
     """
 
@@ -93,6 +95,7 @@ class OtlpReceiver:
         self.request_count = 0
         self.headers: dict[str, str] = {}
         self.hangs = threading.Event()
+        self.dribbles = threading.Event()
         self._open: dict[socket.socket, None] = {}
         receiver = self
 
@@ -105,6 +108,12 @@ class OtlpReceiver:
                 receiver.headers = dict(self.headers.items())
                 while receiver.hangs.is_set():
                     time.sleep(0.05)
+                while receiver.dribbles.is_set():
+                    try:
+                        self.wfile.write(b"H")
+                    except OSError:
+                        return
+                    time.sleep(0.2)
                 if receiver.status == 200:
                     receiver._take(self.path, body)
                 answer = ExportTraceServiceResponse()
@@ -142,6 +151,7 @@ class OtlpReceiver:
         if not self._thread.is_alive():
             return
         self.hangs.clear()
+        self.dribbles.clear()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 import types
 from collections.abc import Iterator, Sequence
 
@@ -12,12 +13,12 @@ import pytest
 from ledger.telemetry.trace_context import TraceContext
 from ledger.telemetry.tracing import Span, SpanKind, Tracer, begin_span, current_context, install_tracer
 from rsm_spark.core.commands import Answer, AnswerStatus, Query
-from rsm_spark.core.operation import Message, Operation, OperationColumn
+from rsm_spark.core.operation import TRACES_MAX, Message, Operation, OperationColumn
 from rsm_spark.transport.codec import PROTOBUF_EXCHANGE, ExchangeCodec, ReceivedRequests
 from rsm_spark.transport.http2_heads import RpcHead
 from rsm_spark.transport.packed_codec import PACKED_EXCHANGE, PackedRequests
 from rsm_spark.transport.store_pb2 import Requests
-from rsm_spark.transport.traced_requests import TRACES_MAX, called_by, served, with_traces
+from rsm_spark.transport.traced_requests import called_by, served, with_traces
 
 CONTEXT = TraceContext(7, 8)
 SESSION = b"s" * 16
@@ -65,13 +66,43 @@ def test_a_replica_of_before_takes_a_message_with_traces_and_a_message_of_before
     assert not Requests.FromString(told[0]).is_traced
 
 
-@pytest.mark.parametrize("traces", [7, "later", {"a": 1}, [7, None, [[]]], [b"x" * 1_000_000], 1.5])
+_DEEP: list[object] = []
+for _ in range(500):
+    _DEEP = [_DEEP]
+
+
+@pytest.mark.parametrize(
+    "traces",
+    [7, "later", {"a": 1}, [7, None, [[]]], [b"x" * 1_000_000], 1.5, _DEEP, [{}] * 100_000, ["x"] * 100_000],
+    ids=lambda traces: str(traces)[:20],
+)
 def test_traces_that_are_none_are_ignored_and_the_message_is_taken(traces: object) -> None:
     packed = msgspec.msgpack.decode(PACKED_EXCHANGE.encode_requests(_message(_operation(), traces=()), "orders", 5))
     text = msgspec.msgpack.encode([*packed[:-1], traces])
     (received,) = PACKED_EXCHANGE.decode_request_batch(PACKED_EXCHANGE.join([text]))
     assert not received.traces
     assert len(received.requests) == 1
+
+
+@CODECS
+def test_of_contexts_without_end_no_more_than_a_few_are_read(codec: ExchangeCodec) -> None:
+    many = tuple(TraceContext(number, 8).traceparent for number in range(1, 60))
+    found = _received(codec, _message(_operation(), traces=many)).traces
+    assert found is not None
+    assert tuple(found) == many[:TRACES_MAX]
+
+
+def test_a_million_of_nothing_in_place_of_contexts_takes_no_memory() -> None:
+    packed = msgspec.msgpack.decode(PACKED_EXCHANGE.encode_requests(_message(_operation(), traces=()), "orders", 5))
+    text = PACKED_EXCHANGE.join([msgspec.msgpack.encode([*packed[:-1], [{}] * (1 << 20)])])
+    tracemalloc.start()
+    try:
+        (received,) = PACKED_EXCHANGE.decode_request_batch(text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert received.traces is None
+    assert peak < len(text), "an object for each of them"
 
 
 def test_a_message_carries_the_first_few_contexts_of_its_operations(ended: list[Span]) -> None:
