@@ -187,6 +187,8 @@ class Bench:
             self._ours[name].append(found[name])
         for name in ("replay", "boot", "peer_boot"):
             self._ours[f"{name}_{size}_keys_s"].append(found[f"{name}_s"])
+        for name in ("leader", "follower"):
+            self._ours[f"{name}_{size}_keys_mib"].append(found[f"{name}_mib"])
 
     async def _settle(self) -> None:
         pids = [pid for name, pid in self._cluster.pids().items() if name.startswith("bookie")]
@@ -209,6 +211,8 @@ def _unit(name: str) -> str:
         return "ms"
     if name.endswith("_per_s"):
         return {"replay_per_s": "records/s", "snapshot_read_per_s": "rows/s"}[name]
+    if name.endswith("_mib"):
+        return "MiB"
     return "s" if name.endswith("_s") else "ops/s"
 
 

@@ -19,6 +19,7 @@ from rsm_spark.snapshots.lake import LakeSnapshots, lake_place
 from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.transport.channel import ReplicaChannel
 from tests.bench.figure import say
+from tests.bench.ledger_load import resident_mib
 from tests.bench.store_load import VALUE, start_replica
 
 LOG = "bench-boot"
@@ -29,7 +30,7 @@ _NAMES = ("loader", "reader", "fresh")
 
 
 async def measure_boots(cluster: DevCluster, folder: Path, key_count: int) -> dict[str, float]:
-    """Return replay_per_s (records/s) and seconds of boots to a map of so many keys, by name."""
+    """Return replay_per_s (records/s), seconds of boots to a map of so many keys, and memory of replicas, by name."""
     figures: dict[str, float] = {}
     running: list[Child] = []  # Ended whatever fails; to end one twice does no harm.
 
@@ -57,6 +58,7 @@ async def measure_boots(cluster: DevCluster, folder: Path, key_count: int) -> di
         figures["boot_s"], reader = await _boot(start, "reader", revision)
         say("  boot from a peer's snapshot")
         figures["peer_boot_s"], fresh = await _boot(start, "fresh", revision)
+        figures |= {f"{name}_mib": resident_mib(one.pid) for name, one in (("leader", leader), ("follower", fresh))}
         await fresh.stop()
         await reader.stop()
         say("  verification, and a copy in the lake")

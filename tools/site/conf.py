@@ -77,6 +77,7 @@ docs/payloads
 
 docs/guarantees
 docs/deploy
+docs/sizing
 docs/containers
 docs/operations
 docs/console
