@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import secrets
+import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -85,23 +86,43 @@ class ConnectServer:
     @property
     def environment(self) -> Mapping[str, str]:
         """Variables of processes that ask `giver`."""
-        return {ADDRESS_VARIABLE: f"localhost:{self._service.localPort()}", TOKEN_VARIABLE: self._token}
+        return {ADDRESS_VARIABLE: f"localhost:{self.port}", TOKEN_VARIABLE: self._token}
+
+    @property
+    def port(self) -> int:
+        """Port on loopback."""
+        return int(self._service.localPort())
 
     def begin(self, task_id: int, assignment_id: int) -> None:
         """Hear of a run: its sessions stay until it is taken back."""
         self._users.add(session_user(task_id, assignment_id))
 
-    async def take_back(self, task_id: int, assignment_id: int) -> None:
-        """Close the sessions of a run."""
-        self._users.discard(session_user(task_id, assignment_id))
-        try:
-            async with asyncio.timeout(_CLOSE_S):
-                await asyncio.to_thread(self._close_sessions)
-        except Exception as error:  # noqa: BLE001 - the context is gone, and its sessions with it; or it hangs
-            said = "sessions of task %d cannot be closed: %s: %s"
-            _LOGGER.warning(said, task_id, type(error).__name__, error, extra={"task": task_id})
+    def open_session(self, task_id: int, assignment_id: int, *, settings: Mapping[str, str]) -> str:
+        """Open a session for a run before its process asks for it, and return its id.
 
-    def _close_sessions(self) -> None:
+        Args:
+            task_id: Of the run.
+            assignment_id: Of the run.
+            settings: Of the session; one that is not a session's own is an error of Java's.
+
+        """
+        self.begin(task_id, assignment_id)
+        session_id = str(uuid.UUID(bytes=os.urandom(16), version=4))
+        key = self._package.SessionKey(session_user(task_id, assignment_id), session_id)
+        jvm: Any = self._spark.sparkContext._jvm
+        try:
+            held = self._service.sessionManager().getOrCreateIsolatedSession(key, jvm.scala.Option.empty())
+            conf = held.session().conf()
+            for name, value in settings.items():
+                conf.set(name, value)
+        except BaseException:
+            self.close_sessions(task_id, assignment_id)
+            raise
+        return session_id
+
+    def close_sessions(self, task_id: int, assignment_id: int) -> None:
+        """Close the sessions of a run, and those of users that are no run; what they still compute is broken off."""
+        self._users.discard(session_user(task_id, assignment_id))
         sessions = self._service.sessionManager()
         listed = sessions.listActiveSessions()
         # Asked behind the list: whoever has a session there was a run before.
@@ -111,10 +132,22 @@ class ConnectServer:
             if one.userId() not in users:
                 sessions.closeSession(one.key(), False)  # noqa: FBT003 - Java's: nobody may come back to it
 
+    async def take_back(self, task_id: int, assignment_id: int) -> None:
+        """Close the sessions of a run; it raises nothing."""
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await asyncio.to_thread(self.close_sessions, task_id, assignment_id)
+        except Exception as error:  # noqa: BLE001 - the context is gone, and its sessions with it; or it hangs
+            said = "sessions of task %d cannot be closed: %s: %s"
+            _LOGGER.warning(said, task_id, type(error).__name__, error, extra={"task": task_id})
+
     @property
     def _service(self) -> Any:
-        jvm = self._spark.sparkContext._jvm
-        package = jvm
+        return getattr(getattr(self._package, "SparkConnectService$"), "MODULE$")
+
+    @property
+    def _package(self) -> Any:
+        package: Any = self._spark.sparkContext._jvm
         for name in _PACKAGE.split("."):
             package = getattr(package, name)
-        return getattr(getattr(package, "SparkConnectService$"), "MODULE$")
+        return package

@@ -8,6 +8,7 @@ import itertools
 import logging
 import tempfile
 from collections.abc import Callable
+from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -177,6 +178,14 @@ class Jails:
     def code_inside(self) -> str:
         """Folder of the pool's code as its children see it."""
         return self._plan.code_inside
+
+    def around(self, folder: Path) -> Jails:
+        """Return jails as these, around another folder that `PoolFolder.make` has returned."""
+        made = copy(self)
+        made._folder = folder
+        places = {"code": folder / "code", "scratch": folder / "home", "root": folder / "root"}
+        made._plan = msgspec.structs.replace(self._plan, **{name: str(place) for name, place in places.items()})
+        return made
 
     def open_code(self) -> None:
         """Let children that are users of their own read the code; on the outside nobody else comes that far."""

@@ -1,11 +1,12 @@
-"""The process between a worker and spark-submit: whatever becomes of the worker, what it has submitted ends.
+"""The process between a worker and what it starts for Spark: whatever becomes of the worker, that ends.
 
     K   this one; adopts what its child leaves behind
-    S   spark-submit, in a jail or not, and all that it starts
+    S   spark-submit, a warm server or a program that asks one, in a jail or not, and all that it starts
 
 Its standard input is the worker's hand: the first line is a `KeeperPlan`, a later one the command that ends what was
-submitted to a cluster; when the input ends, because the run is to end or the worker is gone, K carries that command
-out, kills all that is left, and ends itself. Its exit code is that of S, 128 and the signal if one has killed it.
+submitted to a cluster, or of a server a line for it; when the input ends, because the run is to end or the worker is
+gone, K carries that command out, kills all that is left, and ends itself. Its exit code is that of S, 128 and the
+signal if one has killed it.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ class KeeperPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Plan of a keeper: what it keeps.
 
     Attributes:
-        words: Of spark-submit.
+        words: Of what it starts.
         environment: Its variables.
         folder: Where it runs; in a jail it is the scratch folder.
         properties: Settings of Spark, which lie in `PROPERTIES_FILE` of that folder; "" = there is no such file.
+        is_asked: Whether later lines of the worker are for its standard input: of a warm server.
         jail: That it goes to; None = it may do what the worker may.
 
     """
@@ -47,43 +49,56 @@ class KeeperPlan(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     folder: str
     properties: str = ""
+    is_asked: bool = False
     jail: JailPlan | None = None
 
 
 class _Hand(threading.Thread):
     """Reads what the worker says; at its end this process is told to end.
 
+    Args:
+        asked: Pipe to who is asked what the worker says; None = these are commands.
+
     Attributes:
         command: The newest; empty = none.
 
     """
 
-    def __init__(self) -> None:
+    def __init__(self, asked: int | None) -> None:
         super().__init__(name="rsm-hand", daemon=True)
+        self._asked = None if asked is None else os.fdopen(asked, "wb")
         self.command: list[str] = []
 
     def run(self) -> None:
         """See the class."""
         try:
             for line in sys.stdin.buffer:
-                self.command = json_decoder(list[str]).decode(line)
+                if self._asked is None:
+                    self.command = json_decoder(list[str]).decode(line)
+                else:
+                    self._asked.write(line)
+                    self._asked.flush()
         finally:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _start(plan: KeeperPlan, words: Sequence[str]) -> int:
+def _start(plan: KeeperPlan, words: Sequence[str]) -> tuple[int, int | None]:
+    """Start a process; return its id, and the other end of its standard input if it is asked anything."""
     keeper = os.getpid()
+    reading, writing = os.pipe() if plan.is_asked else (os.open(os.devnull, os.O_RDONLY), None)
     child = os.fork()
     if child:
-        return child
+        os.close(reading)
+        return child, writing
     try:
         die_with_parent(keeper)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
+        if writing is not None:
+            os.close(writing)
+        os.dup2(reading, 0)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         environment = plan.environment
         if plan.jail is not None:
-            enter(plan.jail, nothing)
+            enter(plan.jail, reading)
             inside = plan.jail.scratch_inside
             environment = {**environment, **dict.fromkeys(("HOME", "TMPDIR", "SPARK_LOCAL_DIRS"), inside)}
         else:
@@ -114,12 +129,12 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     adopt_orphans()
-    child = _start(plan, plan.words)
-    hand = _Hand()
+    child, asked = _start(plan, plan.words)
+    hand = _Hand(asked)
     hand.start()
     status = _wait(child, timeout_s=None)
     if status is None and hand.command:
-        ending = _start(msgspec.structs.replace(plan, jail=None), hand.command)
+        ending, _ = _start(msgspec.structs.replace(plan, jail=None), hand.command)
         told = _wait(ending, timeout_s=_COMMAND_S)
         if told is None or os.waitstatus_to_exitcode(told) != 0:
             how = "it took too long" if told is None else f"exit code {os.waitstatus_to_exitcode(told)}"

@@ -1,4 +1,4 @@
-"""A running spark-submit as its worker sees it: a keeper, what it writes, and the way to end it."""
+"""A running spark-submit or warm server as its worker sees it: a keeper, what it writes, and the way to end it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from broker.worker.submit.keeper import KeeperPlan
 _MAIN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from broker.worker.submit.keeper import main; main()"
 _READ_BYTES = 64 * 1024
 _LAST_WORDS_S = 5.0
+KILLED = 128 + signal.SIGKILL
+"""Exit code of a keeper that was to end."""
 
 
 class KeptSubmission:
@@ -79,12 +81,12 @@ class KeptSubmission:
             for fd, hear in ((our_out, on_output), (our_err, on_log))
         ]
         made = cls(process, hand, readings)
-        made._say(msgspec.json.encode(plan))
+        made.say(msgspec.json.encode(plan))
         return made
 
     def remember(self, command: Sequence[str]) -> None:
         """Have the keeper run this command when it ends what it keeps: of what runs elsewhere it ends that first."""
-        self._say(msgspec.json.encode(list(command)))
+        self.say(msgspec.json.encode(list(command)))
 
     def end(self) -> None:
         """Have it end: soon, and without asking what it keeps."""
@@ -105,7 +107,8 @@ class KeptSubmission:
             reading.cancel()
         return code
 
-    def _say(self, line: bytes) -> None:
+    def say(self, line: bytes) -> None:
+        """Have the keeper read a line; see `broker.worker.submit.keeper`."""
         with contextlib.suppress(OSError, RuntimeError):  # It is gone.
             self._hand.write(line + b"\n")
 

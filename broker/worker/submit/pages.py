@@ -23,6 +23,7 @@ class _ShownJob(msgspec.Struct, rename="camel"):
     num_tasks: int
     num_completed_tasks: int
     num_skipped_tasks: int = 0
+    job_tags: list[str] = []
 
 
 class DriverState(msgspec.Struct, frozen=True):
@@ -61,8 +62,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def driver_state(host: str, port: int) -> DriverState | None:
+def driver_state(host: str, port: int, *, tag: str = "") -> DriverState | None:
     """Ask a driver; it blocks for some seconds at most. None = nobody answers, or not as Spark does.
+
+    Args:
+        host: Of the driver.
+        port: Of its pages.
+        tag: Beginning of a tag of the jobs that count; "" = all do.
 
     Who answers may be anybody who has that port: what is taken of it is a name of plain letters, and numbers.
     """
@@ -77,6 +83,8 @@ def driver_state(host: str, port: int) -> DriverState | None:
         return None
     finally:
         connection.close()
+    if tag:
+        jobs = [job for job in jobs if any(one.startswith(tag) for one in job.job_tags)]
     done = sum(job.num_completed_tasks + job.num_skipped_tasks for job in jobs)
     return DriverState(shown.id, len(jobs), done, sum(job.num_tasks for job in jobs))
 

@@ -22,6 +22,7 @@ class SubmittedResult(msgspec.Struct, frozen=True):
         seconds: From the start of spark-submit to its end.
         output: End of what it wrote to standard output; of a driver on a cluster the launcher's.
         log: End of what it wrote to standard error; the same.
+        session_id: That it had at a warm server; "" = it had a driver of its own.
 
     """
 
@@ -31,6 +32,7 @@ class SubmittedResult(msgspec.Struct, frozen=True):
     seconds: float
     output: str
     log: str
+    session_id: str = ""
 
 
 def failure_text(how: str, names: Sequence[str], *, log: str, output: str) -> str:

@@ -13,7 +13,8 @@ from broker.worker.option_units import files_unit
 from ledger.errors import UsageError
 from ledger.options import MIB, NAMES, Option
 
-DEPLOY_MODES = ("client", "cluster")
+DEPLOY_MODES = ("client", "cluster", "connect")
+_OF_CONNECT = ("pyspark", "pandas", "pyarrow", "grpc", "grpc_status", "zstandard")
 PLAIN_CONF = (
     "spark.default.parallelism",
     "spark.sql.adaptive.enabled",
@@ -37,7 +38,9 @@ class SubmitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     deploy_mode: Annotated[
         str,
         Option(
-            "Where their drivers run: client = here, in a jail; cluster = on the cluster.", name="submit_deploy_mode"
+            "Where their drivers run: client = here, in a jail; cluster = on the cluster; connect = programs in Python "
+            "have sessions of a driver of their tenant's, which is kept here.",
+            name="submit_deploy_mode",
         ),
     ] = "client"
     applications: Annotated[
@@ -82,6 +85,14 @@ class SubmitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Path | None,
         Option("Installation of Spark.", name="submit_spark_home", shown="SPARK_HOME, else that of pyspark"),
     ] = None
+    warm_servers: Annotated[
+        int,
+        Option("Most drivers that mode connect keeps, each of one tenant.", name="submit_warm_servers", ge=1),
+    ] = 4
+    warm_idle_s: Annotated[
+        float,
+        Option("A kept driver that has no application ends after so many seconds.", name="submit_warm_idle_s", ge=1),
+    ] = 900.0
     time_s: Annotated[
         float, Option("Longest run in seconds, where the task has no shorter limit.", name="submit_time_s", ge=1)
     ] = 24 * 3600.0
@@ -106,6 +117,16 @@ class SubmitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def is_cluster(self) -> bool:
         """True if drivers run on the cluster."""
         return self.deploy_mode == "cluster"
+
+    @property
+    def is_connect(self) -> bool:
+        """True if applications have sessions of warm servers."""
+        return self.deploy_mode == "connect"
+
+    @property
+    def is_standalone(self) -> bool:
+        """True if drivers run on a standalone cluster."""
+        return self.is_cluster and self.master.startswith("spark://")
 
     @property
     def home(self) -> str:
@@ -139,5 +160,20 @@ class SubmitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 f"--submit-master {self.master}: there is no bin/spark-submit in {self.home or 'any folder known'}: "
                 "say where Spark is by --submit-spark-home or SPARK_HOME, or install pyspark"
             )
+        if self.is_connect:
+            self._check_connect()
         if self.properties is not None and not self.properties.is_file():
             raise UsageError(f"--submit-properties {self.properties}: there is no such file")
+
+    def _check_connect(self) -> None:
+        missing = [name for name in _OF_CONNECT if find_spec(name) is None]
+        if missing:
+            raise UsageError(
+                f"--submit-deploy-mode connect: Spark Connect's client needs {', '.join(missing)} beside this worker: "
+                "install pyspark[connect]"
+            )
+        if self.applications:
+            raise UsageError(
+                "--submit-deploy-mode connect: applications of --submit-applications have a driver of their own: give "
+                "them to a worker in client mode"
+            )

@@ -22,6 +22,7 @@ from broker.worker.submit.settings import SubmitSettings
 from ledger.errors import UsageError
 from tests.integration.worker_processes import is_alive
 from tests.unit.broker.worker.listening import Listening, run
+from tests.unit.broker.worker.submit.spoken_server import SPOKEN
 
 pytestmark = pytest.mark.asyncio
 
@@ -186,6 +187,7 @@ async def test_output_without_end_takes_no_memory_and_is_cut(tmp_path: Path) -> 
     [
         ({"deploy_mode": "both"}, "use one of client, cluster"),
         ({"deploy_mode": "cluster"}, "only where there is one"),
+        ({"deploy_mode": "connect", "applications": ("/srv",)}, "have a driver of their own"),
         ({"spark_home": Path("/nowhere")}, "there is no bin/spark-submit in /nowhere"),
         ({"properties": Path("/nowhere")}, "there is no such file"),
     ],
@@ -196,3 +198,63 @@ async def test_settings_that_make_no_sense_are_told_before_anything_runs(
     _home(tmp_path / "home", _SAYS)
     with pytest.raises(UsageError, match=said):
         SubmitSettings(**{"master": "local", "spark_home": tmp_path / "home", **settings}).check()
+
+
+_TELLS = """
+import os
+print(*(os.environ[name] for name in ("SPARK_REMOTE", "SPARK_CONNECT_AUTHENTICATE_TOKEN", "RSM_TASK_ID")))
+"""
+
+
+@asynccontextmanager
+async def _connected(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> AsyncIterator[tuple[SparkApplications, Listening]]:
+    """Run applications with sessions of what a script is."""
+    _home(folder / "home", _SAYS)
+    monkeypatch.setenv("PIDS", str(folder / "pids"))
+    monkeypatch.setattr("broker.worker.submit.warm_servers._MAIN", script)
+    settings: dict[str, Any] = {"deploy_mode": "connect", "applications": (), "environment": ("PIDS",)}
+    async with _applications(folder, **settings) as found:
+        (folder / "a.py").write_text(_TELLS)
+        (folder / "hangs.py").write_text(f"import os, time\nopen({str(folder / 'hangs')!r}, 'w')\ntime.sleep(600)\n")
+        yield found
+
+
+async def test_a_program_has_the_session_that_its_tenants_server_has_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with _connected(tmp_path, monkeypatch, SPOKEN) as (made, heard):
+        made.run_deployed(run(1, SPARK_SUBMIT, code="c", mode="a.py"), heard, str(tmp_path), None)
+        result = msgspec.json.decode((await heard.end_of(1)).result)
+        (server,) = map(int, (tmp_path / "pids").read_text().split())
+        assert result["output"] == "sc://localhost:1 t 1001\n"
+        assert (result["application_id"], result["session_id"]) == ("local-1", f"{server}-1")
+        made.run_deployed(run(2, SPARK_SUBMIT, code="c", mode="a.jar#x.Y"), heard, str(tmp_path), None)
+        made.run(run(3, SPARK_SUBMIT, _payload(tmp_path)), heard)
+        assert "a warm server runs programs in Python" in (await heard.end_of(2)).error
+        assert (await heard.end_of(3)).outcome == Outcome.REFUSED
+
+        made.run_deployed(run(4, SPARK_SUBMIT, code="c", mode="hangs.py"), heard, str(tmp_path), None)
+        async with asyncio.timeout(60):
+            while not (tmp_path / "hangs").exists():
+                await asyncio.sleep(0.02)
+        os.kill(server, signal.SIGKILL)
+        end = await heard.end_of(4)
+        assert end.status == TaskStatus.ERROR
+        assert "the warm server of this tenant has ended: signal 9" in end.error
+
+
+@pytest.mark.parametrize("how", ["cancel", "time"])
+async def test_a_run_that_waits_for_its_server_can_be_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    async with _connected(tmp_path, monkeypatch, "import time; time.sleep(600)") as (made, heard):
+        timeout_ms = 300 if how == "time" else 0
+        one = run(1, SPARK_SUBMIT, code="c", mode="a.py", timeout_ms=timeout_ms, heartbeat_ms=60)
+        made.run_deployed(one, heard, str(tmp_path), None)
+        await heard.until(lambda: 1 in heard.progress)
+        if how == "cancel":
+            made.stop(1, StopReason.CANCELLED)
+        expected = Outcome.CANCELLED if how == "cancel" else Outcome.TIMED_OUT
+        assert (await heard.end_of(1)).outcome == expected
