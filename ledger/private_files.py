@@ -73,3 +73,14 @@ def is_loose(found: os.stat_result) -> bool:
     """Tell whether others than its owner may read or change a file; the group that root gave it may read it."""
     loose = _OTHERS & ~stat.S_IRGRP if found.st_uid == 0 else _OTHERS
     return bool(stat.S_IMODE(found.st_mode) & loose)
+
+
+def state_folder() -> Path:
+    """Return the folder of what commands keep for this user, which may be missing: by XDG's rules.
+
+    Raises:
+        RuntimeError: This user has no home.
+
+    """
+    home = os.environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "rsm-spark"

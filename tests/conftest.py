@@ -88,6 +88,12 @@ def _earlier_modules_cost_nothing() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _commands_keep_nothing_at_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What commands keep for their user stays with the tests."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture(params=["framed", "grpc"])
 def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Clients and workers that may choose go this way to replicas."""

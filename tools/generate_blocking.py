@@ -130,7 +130,7 @@ and calls that wait together travel together.
                 "rsm_spark.map.client.watch:MapWatches",
             ),
             ("BlockingMapBase",),
-            ("scan_pages",),  # `scan` reads them.
+            ("scan_pages", "keep_session"),  # `scan` reads them; programs have a session of their own.
         ),
     ),
     {"MapWatch": "MapChange"},
@@ -153,7 +153,7 @@ once, and calls that wait together travel together.
             "rsm_spark.client.service_client:ServiceClient",
             ("rsm_spark.client.service_calls:ServiceCalls",),
             ("BlockingServiceBase",),
-            ("watched_replicas", "metadata"),  # For clients that are made of it.
+            ("watched_replicas", "metadata", "keep_session"),  # For clients that are made of it, and for commands.
         ),
     ),
 )
@@ -186,7 +186,7 @@ and calls that wait together travel together.
             "BlockingSqlClient",
             "rsm_spark.sql.client.client:SqlClient",
             bases=("BlockingSqlBase",),
-            left_out=("retry",),  # Its function is a blocking one.
+            left_out=("retry", "keep_session"),  # Its function is a blocking one; programs have a session of their own.
         ),
     ),
     {"SqlChangeStream": "rsm_spark.sql.feed.events:SqlChange"},

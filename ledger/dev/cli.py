@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
 import sys
@@ -19,6 +18,7 @@ from rich.table import Table
 from ledger.dev.cluster import DevCluster
 from ledger.dev.state import ServerState
 from ledger.dev.supervisor import Supervisor
+from ledger.private_files import state_folder
 
 _ZOOKEEPER_DEFAULT = "127.0.0.1:2181"  # Where every client looks if nothing else is said.
 
@@ -140,10 +140,7 @@ def down(data_dir: _DataDir = None, json: _Json = False) -> None:
 
 
 def _resolve(data_dir: Path | None) -> Path:
-    if data_dir is not None:
-        return data_dir
-    state_home = os.environ.get("XDG_STATE_HOME")
-    return (Path(state_home) if state_home else Path.home() / ".local" / "state") / "rsm-spark" / "dev"
+    return state_folder() / "dev" if data_dir is None else data_dir
 
 
 def _check_address(address: str | None) -> None:

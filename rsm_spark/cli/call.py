@@ -14,6 +14,7 @@ from ledger.decoding import convert, json_decoder
 from ledger.errors import UsageError
 from ledger.options import Option
 from rsm_spark.cli.terminal import LogsOptions, print_json, printable, run
+from rsm_spark.client.kept_session import KeptSession
 from rsm_spark.client.service_client import Reply, ServiceClient
 from rsm_spark.core.typed_calls import DESCRIBE, CallShown, json_value
 
@@ -72,9 +73,11 @@ def call(
 
 
 async def _connect(at: CallOptions) -> ServiceClient:
-    return await ServiceClient.connect(
+    service = await ServiceClient.connect(
         at.log, at.metadata_uri, replica=at.replica, rsm_root=at.rsm_root, timeout_s=at.timeout_s
     )
+    service.keep_session(KeptSession.of_user(at.log, at.metadata_uri, at.rsm_root))
+    return service
 
 
 async def _call_typed(at: CallOptions, name: str, arguments: str | None) -> None:

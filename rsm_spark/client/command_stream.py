@@ -95,11 +95,29 @@ class CommandStream:
         # Those of them that were given up: the leader may never have seen them, so no later command may be sent before
         # `_answered_up_to` says that they will not come.
         self._given_up: set[int] = set()
+        self._is_doubtful = False  # Some command of it may have been applied or not.
 
     @property
     def session(self) -> bytes:
         """The present session."""
         return self._session
+
+    def go_on(self, session: bytes, number: int) -> None:
+        """Use a session that is open; commands of it up to this number are given up, or answered to somebody else.
+
+        No command may have been submitted yet.
+        """
+        assert not self._is_open
+        assert not self._last_sequence
+        assert not self._waiting_commands
+        assert not any(message.opens_session for message in self._messages.values())
+        self._session, self._is_open = session, True
+        self._last_sequence = self._answered_up_to = number
+
+    @property
+    def kept(self) -> tuple[bytes, int] | None:
+        """An open session and its last number, for `go_on`; None if there is none, or a command has no known end."""
+        return (self._session, self._last_sequence) if self._is_open and not self._is_doubtful else None
 
     @property
     def has_work(self) -> bool:
@@ -440,6 +458,8 @@ class CommandStream:
     def _end(self, operation: Operation, outcome: Ending) -> Operation:
         operation.outcome = outcome
         self._open_count -= 1
+        if outcome is Ending.UNKNOWN:
+            self._is_doubtful = True
         sequence = operation.sequence
         if sequence:
             if sequence == self._answered_up_to + 1:

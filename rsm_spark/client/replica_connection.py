@@ -28,6 +28,7 @@ from ledger.telemetry.tracing import Span, SpanKind, begin_span, tracer
 from rsm_spark.client.command_stream import CommandStream
 from rsm_spark.client.detours import Detours
 from rsm_spark.client.follower_reads import FollowerReads
+from rsm_spark.client.kept_session import KeptSession
 from rsm_spark.client.leader_finder import FollowerFinder, LeaderFinder
 from rsm_spark.client.watched_replicas import WatchedReplicas
 from rsm_spark.core.commands import AnswerStatus
@@ -110,6 +111,7 @@ class ReplicaConnection:
         self._freshness = STALE if is_one_replica else INDEXED if is_indexed else LINEARIZABLE
         self._stream = CommandStream(_new_session, limits, follows_leader=not is_one_replica, seen=self._seen)
         self.watched_replicas = WatchedReplicas(finder, followers, self._security, transport)
+        self._kept: KeptSession | None = None
         self._finder = finder
         self._log = log
         self._detours: Detours | None = None
@@ -191,12 +193,18 @@ class ReplicaConnection:
         """Freshness of reads that all go where commands go."""
         return self._freshness
 
+    def keep_session(self, kept: KeptSession) -> None:
+        """Send commands in a session that was kept, and keep it again at the end; before the first call."""
+        self._kept = kept
+
     async def close(self) -> None:
         """Give up what has no answer yet, and disconnect."""
         if self._lanes is not None:
             await self._lanes.close()
         self._is_closed = True
         self._resolve(self._stream.close())
+        if self._kept is not None:
+            self._kept.give_back(self._stream.kept)
         if self._tick is not None:
             self._tick.cancel()
         exchange = self._exchange
@@ -217,7 +225,7 @@ class ReplicaConnection:
             OverloadedError: Too many operations wait.
 
         """
-        deadline_s = self._begin(timeout_s, 1)
+        deadline_s = self._begin(timeout_s, 1, is_query=is_query)
         future: asyncio.Future[Operation] = self._loop.create_future()
         read = (self._freshness if freshness is None else freshness) if is_query else LINEARIZABLE
         operation = Operation(payload, deadline_s, future, is_query, read)
@@ -237,7 +245,7 @@ class ReplicaConnection:
 
         """
         future: asyncio.Future[OperationColumn] = self._loop.create_future()
-        deadline_s = self._begin(timeout_s, len(payloads)) if payloads else 0.0
+        deadline_s = self._begin(timeout_s, len(payloads), is_query=is_query) if payloads else 0.0
         read = (self._freshness if freshness is None else freshness) if is_query else LINEARIZABLE
 
         def on_end() -> None:
@@ -298,7 +306,7 @@ class ReplicaConnection:
             self._stream.submit(operation)
         self._wake_up()
 
-    def _begin(self, timeout_s: float, count: int) -> float:
+    def _begin(self, timeout_s: float, count: int, *, is_query: bool) -> float:
         if self._is_closed:
             raise NoLeaderError(f"log {self._log}: this client is closed")
         if not self._stream.has_room(count):
@@ -306,6 +314,10 @@ class ReplicaConnection:
                 f"log {self._log}: too many operations wait for an answer already to take {count:,} more; none of them "
                 "was sent: wait for earlier calls before making new ones"
             )
+        if self._kept is not None and not is_query:
+            found = self._kept.take()
+            if found is not None:
+                self._stream.go_on(*found)
         if timeout_s < _TICKS * self._tick_s:
             self._tick_s = max(_TICK_MIN_S, timeout_s / _TICKS)
         if self._tick is None:

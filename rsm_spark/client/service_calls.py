@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from ledger.ports import MetadataStore
+from rsm_spark.client.kept_session import KeptSession
 from rsm_spark.client.replica_connection import ReplicaConnection
 
 TIMEOUT_S = 30.0
@@ -44,6 +45,10 @@ class ServiceCalls:
         await self._link.close()
         if self._store is not None:
             await self._store.close()
+
+    def keep_session(self, kept: KeptSession) -> None:
+        """Send commands in a session that was kept, and keep it again at the end; before the first call."""
+        self._link.keep_session(kept)
 
     @property
     def address(self) -> str:

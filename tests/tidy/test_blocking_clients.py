@@ -42,7 +42,7 @@ _OF_PARTITIONS = {"become_partition", "writers", "append_marked"}
 _PAIRS: list[tuple[type[Any], type[Any], set[str]]] = [
     (AsyncBrokerClient, BrokerClient, {"event_stream"}),
     (OpenTransaction, BlockingTransaction, set()),
-    (MapClient, BlockingMapClient, {"scan_pages"}),
+    (MapClient, BlockingMapClient, {"scan_pages", "keep_session"}),
     (Logs, BlockingLogs, set()),
     (PlainLogWriter, BlockingPlainLogWriter, {"open", *_OF_PARTITIONS}),
     (PlainLogReader, BlockingPlainLogReader, set()),

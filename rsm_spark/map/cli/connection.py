@@ -7,6 +7,7 @@ from typing import Annotated, TypeVar
 
 from ledger.options import Option
 from rsm_spark.cli.terminal import LogsOptions, run
+from rsm_spark.client.kept_session import KeptSession
 from rsm_spark.client.replica_connection import ReadFrom
 from rsm_spark.map.client.client import MapClient
 
@@ -24,10 +25,11 @@ class MapOptions(LogsOptions, frozen=True, kw_only=True):
         return await MapClient.connect(self.log, self.metadata_uri, rsm_root=self.rsm_root, timeout_s=self.timeout_s)
 
     def ask(self, question: Callable[[MapClient], Awaitable[_Result]]) -> _Result:
-        """Return what a client answers; ctrl-C ends the command."""
+        """Return what a client answers, which shares a session with other commands; ctrl-C ends the command."""
 
         async def _ask() -> _Result:
             async with await self.connect() as client:
+                client.keep_session(KeptSession.of_user(self.log, self.metadata_uri, self.rsm_root))
                 return await question(client)
 
         return run(_ask())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ledger.configuration import options_command
 from ledger.errors import UsageError
 from ledger.exit_codes import ExitCode
-from rsm_spark.cli.terminal import KeyArgument, key_bytes, print_json, print_result, run
+from rsm_spark.cli.terminal import KeyArgument, key_bytes, print_json, print_result
 from rsm_spark.map.cli import barrier as map_barrier_cli
 from rsm_spark.map.cli import lease as map_lease_cli
 from rsm_spark.map.cli import lock as map_lock_cli
@@ -107,12 +107,8 @@ def cas(
         raise UsageError("rsm map cas: expected what? Give one of --expect, --expect-revision, --absent")
     expected: bytes | int | None = key_bytes(expect) if expect is not None else expect_revision
 
-    async def _cas() -> Any:
-        async with await at.connect() as client:
-            new = None if value is None else key_bytes(value)
-            return await client.compare_and_set(key_bytes(key), expected=expected, value=new)
-
-    result = run(_cas())
+    new = None if value is None else key_bytes(value)
+    result = at.ask(lambda client: client.compare_and_set(key_bytes(key), expected=expected, value=new))
     if at.json:
         print_json({"key": key, "succeeded": result.succeeded, "revision": result.revision})
     elif result.succeeded:
@@ -160,14 +156,7 @@ def delete_range(
         rsm map delete-range --prefix order/1 --log orders
 
     """
-
-    async def _delete() -> Any:
-        async with await at.connect() as client:
-            return await client.delete_range(
-                prefix=key_bytes(prefix),
-                start=None if start is None else key_bytes(start),
-                end=None if end is None else key_bytes(end),
-            )
-
-    removed = run(_delete())
+    first = None if start is None else key_bytes(start)
+    last = None if end is None else key_bytes(end)
+    removed = at.ask(lambda client: client.delete_range(prefix=key_bytes(prefix), start=first, end=last))
     print_result(at.json, {"keys": removed.key_count, "revision": removed.revision}, f"{removed.key_count} keys")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from ledger.private_files import FILE_MODE, make_private
+from ledger.private_files import FILE_MODE, make_private, state_folder
 from rsm_spark.sql.cli.shell import SqlShell
 
 _WORD: Final = re.compile(r"[.\\]?\w*$")
@@ -21,8 +21,7 @@ _LINES_AHEAD: Final = 1_000
 
 def history_file() -> Path:
     """Return the file of lines typed before, for their owner alone."""
-    state_home = os.environ.get("XDG_STATE_HOME")
-    folder = (Path(state_home) if state_home else Path.home() / ".local" / "state") / "rsm-spark"
+    folder = state_folder()
     make_private(folder)
     path = folder / "sql-history"
     os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, FILE_MODE))

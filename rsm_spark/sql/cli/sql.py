@@ -118,7 +118,7 @@ def execute(at: SqlOptions, sql: Annotated[str, typer.Argument(help="One stateme
     printer = ResultWriter(as_json=at.json)
 
     async def _execute() -> None:
-        async with await at.connect() as client:
+        async with await at.connect_once() as client:
             if reads_only(sql):
                 printer.rows(await client.query(sql))
             else:

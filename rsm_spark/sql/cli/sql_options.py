@@ -6,6 +6,7 @@ from typing import Annotated
 
 from ledger.options import Option
 from rsm_spark.cli.terminal import LogsOptions
+from rsm_spark.client.kept_session import KeptSession
 from rsm_spark.sql.client.client import SqlClient
 
 
@@ -23,3 +24,9 @@ class SqlOptions(LogsOptions, frozen=True, kw_only=True):
         return await SqlClient.connect(
             self.log, self.metadata_uri, replica=self.replica, rsm_root=self.rsm_root, timeout_s=self.timeout_s
         )
+
+    async def connect_once(self) -> SqlClient:
+        """Return a connected client for one statement, which shares a session with other commands."""
+        client = await self.connect()
+        client.keep_session(KeptSession.of_user(self.log, self.metadata_uri, self.rsm_root))
+        return client

@@ -39,6 +39,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from ledger.errors import LedgerError, UsageError
 from rsm_spark.client.consumers import ClientConsumers
+from rsm_spark.client.kept_session import KeptSession
 from rsm_spark.client.replica_connection import ReadFrom
 from rsm_spark.client.service_calls import TIMEOUT_S
 from rsm_spark.client.service_client import ServiceClient
@@ -150,6 +151,10 @@ class SqlClient:
     async def __aexit__(self, *_: object) -> None:
         """Close."""
         await self.close()
+
+    def keep_session(self, kept: KeptSession) -> None:
+        """Send transactions in a session that was kept, and keep it again at the end; before the first call."""
+        self._service.keep_session(kept)
 
     async def close(self) -> None:
         """Give up what is still waiting, and disconnect."""
