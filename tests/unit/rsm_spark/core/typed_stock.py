@@ -56,3 +56,13 @@ class Stock(rsm.Service):
         """Return how many there are."""
         good = self.goods.get(shop, number)
         return good.amount if good else -1
+
+    @rsm.query
+    def kept(self) -> list[Good]:
+        """Return all goods, in the order of their keys."""
+        return list(self.goods)
+
+    @rsm.query
+    def find(self, shop: str, number: int) -> Good | None:
+        """Return a good."""
+        return self.goods.get(shop, number)
