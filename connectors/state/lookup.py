@@ -9,18 +9,15 @@ computed again may see later values.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from connectors.errors import OptionError
 from connectors.plain_errors import told_plainly
-from ledger.loop_thread import LoopThread
-from rsm_spark.core.chain import DEFAULT_RSM_ROOT
-from rsm_spark.map import MapClient
+from connectors.state.lookup_links import LookupLink, LookupOptions, LookupSource, lookup_source
 from rsm_spark.map.limits import key_fault
 
 if TYPE_CHECKING:
@@ -29,26 +26,6 @@ if TYPE_CHECKING:
 
 KEYS_MAX = 1_000
 """Keys of one call."""
-TIMEOUT_S = 60.0
-
-
-class LookupSource(NamedTuple):
-    """Map that is asked.
-
-    Attributes:
-        log: Its name.
-        metadata_uri: None = environment or default.
-        rsm_root: Where the logs are registered.
-        read_from: "leader", or "followers", which ask the leader how far the log is: as fresh, and it reads nothing.
-        timeout_s: How long a call is sent again while no replica leads.
-
-    """
-
-    log: str
-    metadata_uri: str | None
-    rsm_root: str
-    read_from: Any
-    timeout_s: float
 
 
 def map_lookup(
@@ -57,10 +34,7 @@ def map_lookup(
     key: str = "key",
     value: str = "value",
     revision: str = "",
-    metadata_uri: str | None = None,
-    rsm_root: str = DEFAULT_RSM_ROOT,
-    read_from: str = "leader",
-    timeout_s: float = TIMEOUT_S,
+    **options: Unpack[LookupOptions],
 ) -> Callable[[DataFrame], DataFrame]:
     """Return a function that gives a frame a column with the values of a map; the frame may be a stream.
 
@@ -71,21 +45,16 @@ def map_lookup(
         key: Column of the frame that has the keys, binary or string.
         value: Name of the column that is added, binary: null where the map has no such key.
         revision: Name of another column, with the revision that wrote the key last; "" = none is added.
-        metadata_uri: Where the map is found; None = as the executors' environment says.
-        rsm_root: Root of the logs in ZooKeeper.
-        read_from: "leader"; or "followers", whose values are as fresh, and which spare the leader the reads.
-        timeout_s: How long a task waits for an answer.
+        options: See `LookupOptions`.
 
     Raises:
         OptionError: An argument cannot be; or, when the function is called, the frame has no such column of keys, or
             has a column of the name that is to be added.
 
     """
-    if read_from not in {"leader", "followers"}:
-        raise OptionError(f"read_from is {read_from!r}: it may be leader or followers")
     if not log or not value or value == revision:
         raise OptionError(f"log is {log!r}, value {value!r}, revision {revision!r}: all are names, the last two differ")
-    source = LookupSource(log, metadata_uri, rsm_root, read_from, timeout_s)
+    source = lookup_source("map", log, options)
 
     def joined(frame: DataFrame) -> DataFrame:
         schema = _joined_schema(frame.schema, key, value, revision)
@@ -113,7 +82,7 @@ def _joined_schema(schema: StructType, key: str, value: str, revision: str) -> S
 
 def _with_values(batch: pa.RecordBatch, source: LookupSource, key: str, value: str, revision: str) -> pa.RecordBatch:
     keys = [one.encode() if isinstance(one, str) else one for one in batch.column(key).to_pylist()]
-    found = _MapLink.of_process(source).values({one for one in keys if one is not None})
+    found = _values(LookupLink.of_process(source), {one for one in keys if one is not None})
     rows = [(None, None) if one is None else found.get(one, (None, None)) for one in keys]
     batch = batch.append_column(pa.field(value, pa.binary()), pa.array([row[0] for row in rows], pa.binary()))
     if not revision:
@@ -121,39 +90,13 @@ def _with_values(batch: pa.RecordBatch, source: LookupSource, key: str, value: s
     return batch.append_column(pa.field(revision, pa.int64()), pa.array([row[1] for row in rows], pa.int64()))
 
 
-class _MapLink:
-    """Client of one map, for all tasks that run in a process, one after the other."""
-
-    _present: dict[LookupSource, _MapLink] = {}  # noqa: RUF012 - of the process
-
-    def __init__(self, source: LookupSource) -> None:
-        self._pid = os.getpid()
-        self._thread = LoopThread("ledger-lookup")
-        self._client = self._thread.run(
-            MapClient.connect(
-                source.log,
-                source.metadata_uri,
-                read_from=source.read_from,
-                rsm_root=source.rsm_root,
-                timeout_s=source.timeout_s,
-            )
-        )
-
-    @classmethod
-    def of_process(cls, source: LookupSource) -> _MapLink:
-        """Return that of this process; a forked child has none of its parent's threads and makes its own."""
-        found = cls._present.get(source)
-        if found is None or found._pid != os.getpid():
-            found = cls._present[source] = cls(source)
-        return found
-
-    def values(self, keys: set[bytes]) -> dict[bytes, tuple[bytes, int]]:
-        """Return values and revisions of the keys that the map has."""
-        asked = sorted(one for one in keys if not key_fault(one))  # A key that no map can have is not in it.
-        found: dict[bytes, tuple[bytes, int]] = {}
-        for begin in range(0, len(asked), KEYS_MAX):
-            some: Sequence[bytes] = asked[begin : begin + KEYS_MAX]
-            for one, held in zip(some, self._thread.run(self._client.get_many(some)), strict=True):
-                if held is not None:
-                    found[one] = (held.value, held.revision)
-        return found
+def _values(link: LookupLink, keys: set[bytes]) -> dict[bytes, tuple[bytes, int]]:
+    """Return values and revisions of the keys that a map has."""
+    asked = sorted(one for one in keys if not key_fault(one))  # A key that no map can have is not in it.
+    found: dict[bytes, tuple[bytes, int]] = {}
+    for begin in range(0, len(asked), KEYS_MAX):
+        some: Sequence[bytes] = asked[begin : begin + KEYS_MAX]
+        for one, held in zip(some, link.run(link.client.get_many(some)), strict=True):
+            if held is not None:
+                found[one] = (held.value, held.revision)
+    return found
