@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from ledger.client.client import LedgerClient
-from ledger.errors import LedgerError, NoSuchLedgerError
+from ledger.errors import LedgerError, MetadataError, NoSuchLedgerError
 from rsm_spark.backup.manifest import PART_CHUNKS, BackupError, BackupManifest, CorruptBackupError, content_files
 from rsm_spark.backup.place import BackupPlace
 from rsm_spark.core.chain import LogChain
 from rsm_spark.core.contents import DIGEST_BYTES, KnownContent
 from rsm_spark.core.orphans import content_number, maker_of
+from rsm_spark.errors import DamagedContentError
 from rsm_spark.log.contents import ContentPlace, checked_chunk, makers_of, open_content
 
 _CHUNKS_AT_ONCE = 4
@@ -58,16 +59,17 @@ class ContentCopies:
         self._hold_back = hold_back
 
     async def keep(self, known: KnownContent, sizes: MutableMapping[str, int]) -> bool:
-        """Have a content in the place; return False if it is gone, as it may be once nothing names it any more.
+        """Have a content in the place; return False if it is gone, or not readable, and no state names it any more.
 
         Args:
             known: The content.
             sizes: Of the files that are there, by path below the log's folder; what is copied is added.
 
         Raises:
-            DamagedContentError: Its ledger does not hold what was written.
-            BackupError: It is gone, although the last state names it; or the place cannot be written.
-            LedgerError: Bookies do not answer.
+            DamagedContentError: Its ledger does not hold what was written, and the last state names it.
+            BackupError: It is gone, or bookies cannot give it, and the last state names it; or the place cannot be
+                written.
+            MetadataError: The metadata store cannot be asked.
 
         """
         lacking = [path for path, size in content_files(known).items() if sizes.get(path) != size]
@@ -79,13 +81,21 @@ class ContentCopies:
             return False
         try:
             await self._copy(known, ledger, lacking)
-        except LedgerError as error:
-            if await self._is_there(known.number, ledger):
-                raise
+        except MetadataError:
+            raise
+        except (DamagedContentError, LedgerError) as error:
             if known.freed:
-                return False
-            raise BackupError(
-                f"ledger {ledger}, the content of file {known.number}, was deleted meanwhile: make the backup once more"
+                return False  # The next backup tries again, if it is there still.
+            if isinstance(error, LedgerError) and not await self._is_there(known.number, ledger):
+                raise BackupError(
+                    f"ledger {ledger}, the content of file {known.number}, was deleted meanwhile: make the backup once "
+                    "more"
+                ) from error
+            kind = DamagedContentError if isinstance(error, DamagedContentError) else BackupError
+            raise kind(
+                f"file {known.number}, whose content is ledger {ledger}, cannot be read: {error}. No backup is made "
+                "without it: if that stays so, delete the file or write it anew (rsm files ls --json tells numbers; an "
+                "earlier backup may have it whole)"
             ) from error
         sizes.update(content_files(known))
         self.copied += 1

@@ -103,7 +103,8 @@ class BackupContent(KnownContent, frozen=True):
     """Content that states of the log name.
 
     Attributes:
-        is_kept: The backup has it. If not, it was gone when the backup was made: the last state does not name it.
+        is_kept: The backup has it. If not, it was gone, or could not be read, when the backup was made: the last state
+            does not name it.
 
     """
 

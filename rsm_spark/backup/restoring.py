@@ -257,7 +257,7 @@ class LogRestore:
         if lost is not None:
             raise BackupError(
                 f"backup {manifest.folder}: revision {last} of the log names content {lost.number} beside it, which "
-                f"was gone when the backup was made: choose revision {lost.freed} or a later one"
+                f"was gone or could not be read when the backup was made: choose revision {lost.freed} or a later one"
             )
         password = target.password
         if chain.key_id:

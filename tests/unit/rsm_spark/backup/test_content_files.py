@@ -163,8 +163,12 @@ def test_what_was_changed_is_neither_copied_nor_read(tmp_path: Path) -> None:
         twin = here.world.get(known.content.ledger)
         whole = twin.entries[4]
         twin.entries[4] = whole.__class__(4, 0, 0, b"89abcdeX")
-        with pytest.raises(DamagedContentError, match="chunk 4 has another digest"):
+        with pytest.raises(
+            DamagedContentError, match=r"file 5, whose content is ledger \d+, .* chunk 4 has another digest"
+        ):
             await _copies(here, place).keep(known, {})
+        # What no state names any more, as after its file was deleted, holds no backup up.
+        assert not await _copies(here, place).keep(KnownContent(5, known.content, 6, 9), {})
         twin.entries[4] = whole
         assert await _copies(here, place).keep(known, {})
         assert read(known) == data
