@@ -25,9 +25,7 @@ export function bookiesView(app) {
     columns: [
       { title: "Bookie", class: "name", render: textCell((one) => one.bookie_id) },
       { title: "State", class: "state", render: stateCell },
-      { title: "Region", class: "narrow", render: textCell((one) => orDash(one.region)) },
-      { title: "Zone", class: "narrow", render: textCell((one) => orDash(one.zone)) },
-      { title: "Rack", class: "narrow", render: textCell((one) => orDash(one.rack)) },
+      { title: "Region / zone / rack", class: "wide said", render: textCell((one) => placeOf(one)) },
       { title: "Disk in use", class: "share", render: useCell },
       { title: "Free", class: "num", render: textCell((one) => bytes(one.free_bytes)) },
       { title: "Of", class: "num", render: textCell((one) => bytes(one.total_bytes)) },
@@ -53,7 +51,7 @@ export function bookiesView(app) {
 
   function drawRows() {
     const wanted = filter.value.trim().toLowerCase();
-    rows.set(bookies.filter((one) => !wanted || `${one.bookie_id} ${one.state} ${one.region} ${one.zone} ${one.rack}`.toLowerCase().includes(wanted)));
+    rows.set(bookies.filter((one) => !wanted || `${one.bookie_id} ${one.state} ${placeOf(one)}`.toLowerCase().includes(wanted)));
   }
 
   function draw(view) {
@@ -74,6 +72,10 @@ export function bookiesView(app) {
     search: () => filter.focus(),
     keyPressed: (event) => (lists().find((one) => one.body.contains(document.activeElement)) ?? rows).keyPressed(event),
   };
+}
+
+function placeOf(one) {
+  return orDash([one.region, one.zone, one.rack].filter(Boolean).join(" / "));
 }
 
 function said(one) {
