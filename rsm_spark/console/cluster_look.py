@@ -13,9 +13,9 @@ from collections.abc import Callable
 import msgspec
 
 from ledger.client.client import LedgerClient
-from ledger.errors import LedgerError
+from ledger.errors import LedgerError, NoNodeError
 from ledger.replication.copies_report import CopiesReport, report_copies
-from ledger.wire.paths import placement_path
+from ledger.wire.paths import cookie_path, placement_path
 from rsm_spark.cli.cluster_bookies import ClusterBookie, look_at_bookies
 from rsm_spark.cli.copies import copies_summary
 from rsm_spark.cli.doctor import Finding, look_at_cluster
@@ -112,11 +112,15 @@ class ClusterLook:
         )
 
     async def _watch(self) -> None:
-        """Have changes told: a bookie that comes or goes, or another placement rule, wakes the next look at once."""
+        """Have changes told: a bookie that comes, goes or is taken out, and another rule, wake the next look."""
         ledgers = self._client.ledgers
         await ledgers.writable_bookies(watch=self._watcher("writable"))
         await ledgers.read_only_bookies(watch=self._watcher("read-only"))
         await ledgers.store.exists(placement_path(ledgers.root), watch=self._watcher("placement"))
+        try:
+            await ledgers.store.children(cookie_path(ledgers.root), watch=self._watcher("cookies"))
+        except NoNodeError:
+            self._armed.discard("cookies")  # There never was a bookie: the first one to come wakes the look, too.
 
     def _watcher(self, name: str) -> Callable[[], None] | None:
         """Return what is called when something changes; None = it is waited for already."""
