@@ -249,7 +249,12 @@ Same calls, same errors as `rsm_spark.logs.namespace.Logs`; any number of thread
             # `open_writer` does; and the partitioned log does with its partitions.
             left_out=("open", "become_partition", "writers", "append_marked"),
         ),
-        Twin("BlockingPlainLogReader", "rsm_spark.logs.record_reader:PlainLogReader", bases=("BlockingReaderBase",)),
+        Twin(
+            "BlockingPlainLogReader",
+            "rsm_spark.logs.record_reader:PlainLogReader",
+            bases=("BlockingReaderBase",),
+            left_out=("read_shown",),  # For readers of several partitions.
+        ),
         Twin(
             "BlockingPartitionedLogWriter",
             "rsm_spark.logs.partitioned_writer:PartitionedLogWriter",

@@ -413,17 +413,16 @@ class FollowedLog:
         """Return the ledgers that have rows of batches which may end in this one; None = ends do not matter.
 
         Raises:
-            OptionError: Only plain logs have what tells of ends.
+            OptionError: Only logs that are appended to have what tells of ends.
 
         """
         if not self._options.finished_batches:
             return None
         described = self._look.description_at(view, ledger_id)
-        if self._place is not None or described is None or described.tables != PLAIN_LOG.tables:
-            what = "a partition" if self._place is not None else "the log of a service"
+        if described is None or described.tables != PLAIN_LOG.tables:
             raise OptionError(
-                f"option finishedBatches: {self._log} is {what}: only a plain log, to which as=log appends, says of "
-                "each of its rows whether its batch has ended"
+                f"option finishedBatches: {self._log} is the log of a service: only a log to which as=log appends, "
+                "plain or partitioned, says of each of its rows whether its batch has ended"
             )
         return ledgers_behind(view.spans, view.index_of(ledger_id), self._look.head_of)
 

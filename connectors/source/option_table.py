@@ -143,8 +143,8 @@ _ROWS = (
         "`true`, `false`",
         "`false`",
         "both",
-        "Of a plain log: rows of a batch of the sink `as=log` are shown when the batch has ended, all of them where "
-        "its end stands. Those of a batch that never ends are not shown.",
+        "Of a plain or partitioned log: rows of a batch of the sink `as=log` are shown when the batch has ended, all "
+        "of them where its end stands, in each partition by itself. Those of a batch that never ends are not shown.",
     ),
 )
 

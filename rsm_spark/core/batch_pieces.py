@@ -11,7 +11,10 @@ stands in the tables of the partitions (`rsm_spark.core.writers`), which are rea
    the present one says.
 3. A chunk is begun when all pieces of the one before it are in the log. So only the last one can be there in part.
 4. A batch ends in its home, when all its pieces are in the log. From then on nothing of it is appended anywhere.
-5. A writer is forgotten in its home last: as long as its home knows it, what is there of its batch counts.
+5. Then each other partition that has pieces of it is told of the end, by an own row of the writer there, which says how
+   many rows it has. So a reader of one partition needs to know no other. Nothing else of the writer is done before.
+6. A writer is forgotten in its home last: as long as its home knows it, what is there of its batch counts. One whose
+   batch has not ended is given up in its home first, so that nothing ends that is forgotten by half.
 
 Nothing is decided for longer than one step: who carries it out asks again, so whoever takes the log over goes on.
 """
@@ -31,6 +34,9 @@ from rsm_spark.core.writers import OWN_PART, MarkVerdict, WriterRow, WriterTable
 
 _NOTHING = bytes(DIGEST_BYTES)
 """Digest of a chunk that has no piece in a partition."""
+
+_GIVEN_UP = -2
+"""Batch of a writer that is about to be forgotten."""
 
 
 class ChunkRows:
@@ -95,12 +101,14 @@ class BatchStep(NamedTuple):
         standing: APPLY = append the pieces, to several partitions at once, and ask again; else what is to be answered.
         pieces: Of APPLY, one a partition.
         reason: Why it is refused, or gone.
+        is_due: It follows from what is in the log already: it is appended whatever room there is.
 
     """
 
     standing: MarkVerdict
     pieces: tuple[BatchPiece, ...] = ()
     reason: str = ""
+    is_due: bool = False
 
 
 _DONE = BatchStep(MarkVerdict.DONE)
@@ -127,16 +135,25 @@ class PartitionedWriters:
         return key_hash(writer.encode()) % self._counts[0]
 
     def get(self, writer: str) -> WriterRow | None:
-        """Return a writer's own row; None if there is no such writer."""
+        """Return a writer's own row; once its batch has ended with the rows of all partitions. None = there is none."""
+        own = self._own(writer)
+        if own is None or not own.is_ended:
+            return own
+        told = [row for table in self._tables if (row := table.get(writer)) is not None and _has_ended(row, own)]
+        return msgspec.structs.replace(own, row_count=sum(row.row_count for row in told))
+
+    def _own(self, writer: str) -> WriterRow | None:
+        """Return the row that its home has of a writer; None if there is no such writer."""
         return self._tables[self.home(writer)].get(writer)
 
     def names(self) -> list[str]:
         """Return the names of all writers, sorted."""
-        return sorted(name for table in self._tables for name in table.names() if table.get(name) is not None)
+        homes = enumerate(self._tables)
+        return sorted(name for home, table in homes for name in table.names() if self.home(name) == home)
 
     def parts(self, writer: str) -> dict[int, WriterRow]:
         """Return the parts of a writer's last batch, by number: chunks that have begun, rows that are in the log."""
-        own = self.get(writer)
+        own = self._own(writer)
         found: dict[int, WriterRow] = {}
         for _, number, row in self._rows(writer):
             if own is not None and _is_of(row, own):
@@ -165,7 +182,7 @@ class PartitionedWriters:
         fault = msgspec.structs.replace(mark, digest=_NOTHING).fault
         if fault:
             return _refused(f"writer {mark.writer[:40]!r}: {fault}")
-        own = self.get(mark.writer)
+        own = self._own(mark.writer)
         if mark.kind is MarkKind.FORGET:
             if own is not None and own.checkpoint != mark.checkpoint:
                 return _refused(
@@ -179,10 +196,13 @@ class PartitionedWriters:
         begun = self._tables[home].judge(
             msgspec.structs.replace(mark, kind=MarkKind.BEGIN, part=0, chunk=0, is_repeatable=False)
         )
-        if begun.standing is MarkVerdict.APPLY and begun.records:
-            return BatchStep(MarkVerdict.APPLY, (BatchPiece(home, (), begun.records),))
         if begun.standing is MarkVerdict.DONE and own is not None and own.is_ended and mark.is_passing:
             return self.forget_step(mark.writer)
+        due = self.due_step(mark.writer)
+        if due.standing is MarkVerdict.APPLY:
+            return due
+        if begun.standing is MarkVerdict.APPLY and begun.records:
+            return BatchStep(MarkVerdict.APPLY, (BatchPiece(home, (), begun.records),))
         if begun.standing is not MarkVerdict.APPLY or mark.kind is MarkKind.BEGIN:
             done = MarkVerdict.DONE if begun.standing is MarkVerdict.APPLY else begun.standing
             return BatchStep(done, reason=begun.reason)
@@ -274,26 +294,73 @@ class PartitionedWriters:
                 "before, and is none of it now: its rows may not be written twice. Give it up by `rsm log writer "
                 "forget`"
             )
-        ended = msgspec.structs.replace(own, is_ended=True, row_count=mark.row_count)
-        record = (KernelRecord.WRITER_MARKED, (mark.writer, OWN_PART, *msgspec.structs.astuple(ended)))
-        return BatchStep(MarkVerdict.APPLY, (BatchPiece(self.home(mark.writer), (), (record,)),))
+        home = self.home(mark.writer)
+        row_count = self._row_counts(mark.writer, own).get(home, 0)
+        ended = msgspec.structs.replace(own, is_ended=True, row_count=row_count)
+        return BatchStep(MarkVerdict.APPLY, (BatchPiece(home, (), (_own_record(mark.writer, ended),)),))
+
+    def _row_counts(self, writer: str, own: WriterRow) -> dict[int, int]:
+        """Return how many rows of the present batch are in each partition that has some."""
+        found: dict[int, int] = {}
+        for partition, _, row in self._rows(writer):
+            if _is_of(row, own):
+                found[partition] = found.get(partition, 0) + row.row_count
+        return found
+
+    # ---- what follows from what is there
+
+    def due_step(self, writer: str) -> BatchStep:
+        """Return the step that goes before all else: partitions are told of an end, or what was begun is forgotten.
+
+        Returns:
+            DONE if there is none.
+
+        """
+        own = self._own(writer)
+        if own is not None and own.batch == _GIVEN_UP:
+            return self.forget_step(writer)
+        pieces = tuple(BatchPiece(partition, (), (told,)) for partition, told in self._untold(writer).items())
+        return BatchStep(MarkVerdict.APPLY, pieces, is_due=True) if pieces else _DONE
+
+    def _untold(self, writer: str) -> dict[int, WriterRecord]:
+        """Return by partition what tells of an end, where it has rows of the batch and does not know that."""
+        own = self._own(writer)
+        if own is None or not own.is_ended:
+            return {}
+        found: dict[int, WriterRecord] = {}
+        for partition, row_count in self._row_counts(writer, own).items():
+            known = self._tables[partition].get(writer)
+            if known is None or not _has_ended(known, own):
+                ended = WriterRow(own.checkpoint, "", own.batch, row_count=row_count, is_ended=True)
+                found[partition] = _own_record(writer, ended)
+        return found
 
     def forget_step(self, writer: str) -> BatchStep:
         """Return the next step in which a writer is forgotten; DONE if nothing is known of it."""
-        home = self.home(writer)
-        pieces = [
-            BatchPiece(partition, (), records)
-            for partition, table in enumerate(self._tables)
-            if (records := table.forgetting(writer))
-        ]
+        home, untold = self.home(writer), self._untold(writer)
+        pieces: list[BatchPiece] = []
+        for partition, table in enumerate(self._tables):
+            forgotten = table.forgetting(writer)
+            if partition in untold:  # In one entry: a reader is to tell it from a batch that was given up.
+                told = (KernelRecord.WRITER_FORGOTTEN, (writer, OWN_PART))
+                forgotten = (untold[partition], *([] if told in forgotten else [told]), *forgotten)
+            if forgotten:
+                pieces.append(BatchPiece(partition, (), forgotten))
         away = tuple(piece for piece in pieces if piece.partition != home)
-        return BatchStep(MarkVerdict.APPLY, away or tuple(pieces)) if pieces else _DONE
+        own = self._own(writer)
+        if away and own is not None and not own.is_ended:
+            given_up = msgspec.structs.replace(own, batch=_GIVEN_UP, row_count=0, is_ended=True)
+            away = (BatchPiece(home, (), (_own_record(writer, given_up),)),)
+        return BatchStep(MarkVerdict.APPLY, away or tuple(pieces), is_due=True) if pieces else _DONE
 
     def hand_over_step(self, writer: str, checkpoint: str) -> BatchStep:
         """Return the step that gives a writer to another checkpoint; DONE if it has it, or there is no such writer."""
-        own = self.get(writer)
+        own = self._own(writer)
         if own is None or own.checkpoint == checkpoint:
             return _DONE
+        due = self.due_step(writer)
+        if due.standing is MarkVerdict.APPLY:
+            return due
         home = self.home(writer)
         piece = BatchPiece(home, (), self._tables[home].handing_over(writer, checkpoint))
         return BatchStep(MarkVerdict.APPLY, (piece,))
@@ -301,6 +368,15 @@ class PartitionedWriters:
 
 def _is_of(row: WriterRow, own: WriterRow) -> bool:
     return row.batch == own.batch and row.checkpoint == own.checkpoint
+
+
+def _has_ended(told: WriterRow, own: WriterRow) -> bool:
+    """Return whether an own row, of whichever partition, says that the batch of the one at home has ended."""
+    return told.is_ended and _is_of(told, own)
+
+
+def _own_record(writer: str, row: WriterRow) -> WriterRecord:
+    return KernelRecord.WRITER_MARKED, (writer, OWN_PART, *msgspec.structs.astuple(row))
 
 
 def _digest_at(row: WriterRow, chunk: int) -> bytes:

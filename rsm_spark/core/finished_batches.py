@@ -11,7 +11,10 @@ between records of others, and behind them the mark of its end. To such a reader
    to be fetched from before it. A reader needs no memory of its own to go on later.
 
 The mark of an end says how many rows its batch has. They stand before it; who has not seen them all goes backward until
-they are found.
+they are found. In a partitioned log (`rsm_spark.core.batch_pieces`) each partition that has rows of a batch has such a
+mark behind them, with the number of those. The first one, at the writer's home, comes when all rows of all partitions
+are there; the others follow it, whatever fails. So a reader of one partition needs no other, and what is shown of a
+batch anywhere is of one that is whole. Partitions do not show it at the same time.
 
 What stands in an entry, by its record types: an append of a writer is a *group* of marks, and its rows right behind it.
 A group without rows has a `resumed` behind it. All rows of the table of writers stand behind a note of producers, and
@@ -143,14 +146,18 @@ def open_batches(kinds: Sequence[int], fields_of: FieldsOf) -> dict[BatchKey, in
     marks.pieces()
     found: dict[BatchKey, int] = {}
     for (writer, part), row in marks.table.items():
+        # A partition that is not the writer's home has its own row as of the last end that it was told of.
         own = marks.table.get((writer, OWN_PART))
-        if part == OWN_PART or own is None:
-            continue
-        is_past = row.checkpoint == own.checkpoint and (row.batch != own.batch or own.is_ended)
-        if not is_past:
+        if part != OWN_PART and (own is None or not _is_past(row, own)):
             batch = BatchKey(writer, row.checkpoint, row.batch)
             found[batch] = found.get(batch, 0) + row.row_count
     return found
+
+
+def _is_past(row: WriterRow, own: WriterRow) -> bool:
+    """Return whether the batch of a part has ended, or is an earlier one than that of its writer."""
+    is_earlier = row.batch < own.batch or (row.batch == own.batch and own.is_ended)
+    return is_earlier and row.checkpoint == own.checkpoint
 
 
 class _EntryMarks:
@@ -259,7 +266,7 @@ class _EntryMarks:
 
     def _length(self, at: int, limit: int, row: WriterRow) -> int:
         """Return how many records are those of a later chunk, by its digest; 0 = no number of them."""
-        most = min(limit, row.row_count - (row.chunks - 1))  # Each chunk before it has one at least.
+        most = min(limit, row.row_count)
         # As a rule it is all of them.
         return next((one for one in (most, *range(1, most)) if self._is_chunk(at, one, row)), 0)
 
@@ -272,7 +279,7 @@ class _EntryMarks:
         """Return where what stands behind a table goes on: its last rows may be the marks of a part's first chunk."""
         limit = self._past_rows(at) - at
         for (writer, part), row in list(self.table.items())[-2:]:
-            is_first = part != OWN_PART and row.chunks == 1 and 0 < row.row_count <= limit
+            is_first = part != OWN_PART and 0 < row.row_count <= limit
             if is_first and self._is_chunk(at, row.row_count, row):
                 del self.table[writer, part]
                 return self._chunk(at, writer, row)

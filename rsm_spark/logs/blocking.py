@@ -445,6 +445,7 @@ class BlockingLogs(BlockingLogsBase):
         shared: bool = False,
         lock_wait_s: float | None = 0.0,
         follow: bool = True,
+        finished_batches: bool = False,
     ) -> BlockingPartitionedLogReader:
         """Open a reader of a partitioned log. It hands out records of one key in the order of their appends.
 
@@ -463,6 +464,7 @@ class BlockingLogs(BlockingLogsBase):
                     shared=shared,
                     lock_wait_s=lock_wait_s,
                     follow=follow,
+                    finished_batches=finished_batches,
                 )
             ),
         )

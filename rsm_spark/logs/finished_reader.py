@@ -40,11 +40,13 @@ class ShownRecord(NamedTuple):
 
     Attributes:
         record: It.
+        place: Position where it is handed out: its own; of a batch that of its end's mark.
         through: Position up to which all is done once it was handed out.
 
     """
 
     record: LogRecord
+    place: int
     through: int
 
 
@@ -99,7 +101,7 @@ class FinishedReader:
                 continue
             found = [one for one in self._log_records(entry, records, *shown) if one.position >= self._position]
             if found:
-                self._waiting.append([ShownRecord(one, one.position) for one in found])
+                self._waiting.append([ShownRecord(one, one.position, one.position) for one in found])
 
     async def some(self) -> list[ShownRecord]:
         """Return what is to be handed out next; it may be nothing, when there is more.
@@ -136,7 +138,7 @@ class FinishedReader:
                     one = wanted.get((moved.get(at[0], at[0]), at[1]))
                     if one is not None:
                         rows = self._log_records(entry, decode_records(body_of(entry.payload)), one.first, one.end)
-                        found += [ShownRecord(row, head.position - 1) for row in rows]
+                        found += [ShownRecord(row, head.position, head.position - 1) for row in rows]
                         done += 1
                 if done or some[-1].envelope.last_revision >= head.position:
                     break

@@ -187,6 +187,7 @@ class PartitionedLogs(LogNames):
         shared: bool = False,
         lock_wait_s: float | None = 0.0,
         follow: bool = True,
+        finished_batches: bool = False,
     ) -> PartitionedLogReader:
         """Open a reader of a partitioned log. It hands out records of one key in the order of their appends.
 
@@ -206,6 +207,11 @@ class PartitionedLogs(LogNames):
             lock_wait_s: How long to wait, in each partition, for another reader of this subscription to go; None = it
                 need not go.
             follow: Wait for what is appended later; False = end where the partitions are confirmed now.
+            finished_batches: Hand out the rows that a partition has of a writer's batch (Spark's sink has such) when
+                the batch has ended: all of them where the partition tells of the end, the first ones of a batch that
+                began before the start too. Each partition does so by itself, when all rows are in all of them. Those of
+                a batch that never ends are not handed out, and nobody waits for them. Of a batch in the middle of which
+                the log grows, rows of one key may come in another order from before the growth and from behind it.
 
         Raises:
             NoSuchLogError: There is no partitioned log of this name.
@@ -227,7 +233,7 @@ class PartitionedLogs(LogNames):
             begin: int | Literal["begin", "end"] = "begin"
             if partition < first.partition_count and not is_known:
                 begin = start.get(partition, "begin") if isinstance(start, Mapping) else start
-            return ReaderOptions(begin, txid, since, subscription, lock_wait_s, follow)
+            return ReaderOptions(begin, txid, since, subscription, lock_wait_s, follow, finished_batches)
 
         async def open_reader(partition: int, layout: PartitionLayout, on_entry: Callable[[], None]) -> PlainLogReader:
             name = partition_log(log, partition)

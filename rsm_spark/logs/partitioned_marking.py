@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ledger.errors import LedgerError
 from rsm_spark.core.batch_pieces import BatchStep, ChunkRows, PartitionedWriters
+from rsm_spark.core.plain_log import PlainLogError
 from rsm_spark.core.writer_marks import MarkedReply, MarkedStatus, MarkKind, WriterMark
 from rsm_spark.core.writers import MarkVerdict, WriterRow
 from rsm_spark.errors import NotLeaderError, OutcomeUnknownError, RsmError
@@ -76,7 +77,7 @@ class PartitionedMarking:
                 step = _writers(present).next_step(mark, rows)
                 reason = step.reason
                 if step.standing is MarkVerdict.APPLY:
-                    reason = "" if mark.kind is MarkKind.FORGET else _full(present, step, mark.writer, owner)
+                    reason = "" if step.is_due else _full(present, step, mark.writer, owner)
                     if not reason:
                         await self._append(present, step, rows)
                         was_done |= mark.kind is not MarkKind.CHUNK or any(piece.rows for piece in step.pieces)
@@ -114,6 +115,27 @@ class PartitionedMarking:
                 return  # The log has grown: what became of the pieces the tables know.
             self._end(problem)
         raise problem
+
+    async def tell_ends(self) -> None:
+        """Tell partitions of ends of batches that whoever wrote the log before did not tell them of any more.
+
+        Raises:
+            NotLeaderError, OutcomeUnknownError: Another writer has the log.
+            RsmError, LedgerError: A partition did not take it.
+
+        """
+        try:
+            names = _writers(await self._opened()).names()
+        except PlainLogError:
+            return  # It has no producers, and so no batches.
+        for name in names:
+            async with self._lanes.of(name):
+                while True:
+                    present = await self._opened()
+                    step = _writers(present).due_step(name)
+                    if step.standing is not MarkVerdict.APPLY:
+                        break
+                    await self._append(present, step, ChunkRows((), (), 0))
 
     # ---- operators
 

@@ -19,9 +19,9 @@ from typing import NamedTuple, Self
 
 from ledger.errors import LedgerError
 from rsm_spark.core.partition_layout import KeyOrder, PartitionLayout
-from rsm_spark.core.plain_log import LogRecord
 from rsm_spark.errors import CorruptLogError, LogError, MissingLogError
 from rsm_spark.log.layout_store import LayoutStore
+from rsm_spark.logs.finished_reader import ShownRecord
 from rsm_spark.logs.record_reader import PlainLogReader
 from rsm_spark.logs.shared_subscription import SharedSubscription
 
@@ -65,7 +65,7 @@ class _Part:
         known_epoch: The layout was read after records of this epoch were.
         room: Set while nothing waits to be handed out.
         is_drained: It was read to its end, which it does not follow.
-        handed_out: Position of the last record that was; None = none was.
+        handed_out: Position up to which all is done with the last record that was; None = none was.
         processed: The same of those that are done; None = none is.
         error: Why it cannot be read any more.
 
@@ -73,7 +73,7 @@ class _Part:
 
     def __init__(self, reader: PlainLogReader) -> None:
         self.reader = reader
-        self.records: deque[LogRecord] = deque()
+        self.records: deque[ShownRecord] = deque()
         self.epoch = 0
         self.known_epoch = 0
         self.room = asyncio.Event()
@@ -87,7 +87,7 @@ class _Part:
     @property
     def read_through(self) -> int:
         """Position up to which all was handed out."""
-        return self.records[0].position - 1 if self.records else self.reader.read_through
+        return self.records[0].place - 1 if self.records else self.reader.read_through
 
     @property
     def done_through(self) -> int:
@@ -144,7 +144,7 @@ class PartitionedLogReader:
         self._changed = asyncio.Event()
         self._is_stale = False  # The layout.
         self._look_at = 0.0
-        self._buffer: deque[PartitionRecord] = deque()  # Of the iteration.
+        self._buffer: deque[tuple[PartitionRecord, int]] = deque()  # Of the iteration: where each is handed out, too.
         if shared is not None:
             shared.on_move = self._changed.set
 
@@ -213,6 +213,10 @@ class PartitionedLogReader:
             LedgerError: Bookies or ZooKeeper cannot be asked; the same call may succeed later.
 
         """
+        return [record for record, _ in await self._read(records_max, wait_s)]
+
+    async def _read(self, records_max: int, wait_s: float) -> list[tuple[PartitionRecord, int]]:
+        """Return the next records, and where in their partition they are handed out."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
         while True:
@@ -322,7 +326,7 @@ class PartitionedLogReader:
                 await part.room.wait()
             waits = self._follow or self._is_behind(partition, part)
             try:
-                found = await part.reader.read(_AHEAD_RECORDS, wait_s=_WAIT_S if waits else 0.0)
+                found = await part.reader.read_shown(_AHEAD_RECORDS, wait_s=_WAIT_S if waits else 0.0)
             except LedgerError as error:
                 _LOGGER.warning("reading a partition has to wait: %s", error, extra={"log": self.log})
                 await asyncio.sleep(self._retry_s)
@@ -346,14 +350,14 @@ class PartitionedLogReader:
 
     # ---- handing out
 
-    def _take(self, records_max: int) -> list[PartitionRecord]:
+    def _take(self, records_max: int) -> list[tuple[PartitionRecord, int]]:
         """Hand out what may be; a partition that has waited comes first."""
         assert self._layout is not None
         order = KeyOrder(self._layout)
         read = {} if self._shared is None else dict(self._shared.positions)
         read.update((partition, part.read_through) for partition, part in self._parts.items())
         is_settled = order.is_settled(read)
-        found: list[PartitionRecord] = []
+        found: list[tuple[PartitionRecord, int]] = []
         turns = sorted(self._parts)
         first = self._turn % len(turns)
         for partition in turns[first:] + turns[:first]:
@@ -361,10 +365,9 @@ class PartitionedLogReader:
             if not part.records or part.needs_layout:
                 continue
             limit = None if is_settled else order.limit(partition, read)
-            while part.records and len(found) < records_max and (limit is None or part.records[0].position <= limit):
-                record = part.records.popleft()
-                found.append(PartitionRecord(partition, *record))
-                part.handed_out = record.position
+            while part.records and len(found) < records_max and (limit is None or part.records[0].place <= limit):
+                record, place, part.handed_out = part.records.popleft()
+                found.append((PartitionRecord(partition, *record), place))
             read[partition] = part.read_through
             if not part.records:
                 part.room.set()
@@ -379,14 +382,14 @@ class PartitionedLogReader:
         """Return the next record."""
         while not self._buffer:
             try:
-                self._buffer.extend(await self.read(wait_s=_WAIT_S))
+                self._buffer.extend(await self._read(_AHEAD_RECORDS, _WAIT_S))
             except LedgerError as error:
                 _LOGGER.warning("reading has to wait: %s", error, extra={"log": self.log})
                 await asyncio.sleep(self._retry_s)
                 continue
             if not self._buffer and self.is_ended:
                 raise StopAsyncIteration
-        return self._buffer.popleft()
+        return self._buffer.popleft()[0]
 
     # ---- the subscription
 
@@ -397,6 +400,7 @@ class PartitionedLogReader:
 
         Args:
             record: It and all before it in its partition are done; None = all that was handed out is, in all of them.
+                With finished batches it is None: a batch stands where its end does.
 
         Raises:
             ConsumerError: The reader has no subscription; or an operator has removed it.
@@ -408,12 +412,12 @@ class PartitionedLogReader:
             await self._processed(self._parts[record.partition], record.position)
             await self._share()
             return
-        waiting = {one.partition for one in self._buffer}
+        waiting: dict[int, int] = {}  # By partition, where the first of those is that the iteration has not given yet.
+        for one, place in self._buffer:
+            waiting.setdefault(one.partition, place)
         for partition, part in self._parts.items():
             if part.handed_out is not None:
-                first = min((one.position for one in self._buffer if one.partition == partition), default=0)
-                done = first - 1 if partition in waiting else part.handed_out
-                await self._processed(part, done)
+                await self._processed(part, waiting[partition] - 1 if partition in waiting else part.handed_out)
         await self._share()
 
     async def _processed(self, part: _Part, position: int) -> None:

@@ -130,6 +130,7 @@ class PartitionedLogWriter:
         self._parts = await self._open_all(self._held)
         loop = asyncio.get_running_loop()
         try:
+            await self._marking.tell_ends()
             await self._keeper.appear()
         except BaseException:
             await self.abort()
@@ -627,6 +628,7 @@ class PartitionedLogWriter:
         async with self._changing:
             if self._refusal is not None:
                 raise self._refusal
+            await self._marking.tell_ends()  # Nobody does it later.
             self._end(LogEndedError(f"log {self.log}: it has an end mark: nothing can be appended any more"))
             return tuple(await asyncio.gather(*(part.mark_end() for part in self._parts)))
 

@@ -19,7 +19,7 @@ from rsm_spark.log.commit_log import LogEntry, LogReader, shown_place
 from rsm_spark.log.consumers import ConsumerError
 from rsm_spark.log.reader_lock import ReaderLock
 from rsm_spark.logs.context import LogContext
-from rsm_spark.logs.finished_reader import FinishedReader
+from rsm_spark.logs.finished_reader import FinishedReader, ShownRecord
 from rsm_spark.logs.seeking import StartPlace
 
 _LOGGER = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class PlainLogReader:
         self._finished: FinishedReader | None = None
         if finished_batches:
             self._finished = FinishedReader(context, start.position, start.txid, start.since_ms)
-        self._throughs: deque[int] = deque()  # With finished batches: of each ready record, what is done behind it.
+        self._shown: deque[ShownRecord] = deque()  # With finished batches: the same as those that are ready.
         self._position = max(start.position - 1, start.place.revision)
         self._context = context
         self._start = start
@@ -176,13 +176,21 @@ class PlainLogReader:
 
         """
         await self._fill(wait_s)
+        return self._taken(records_max)[0]
+
+    async def read_shown(self, records_max: int = 1000, *, wait_s: float = 0.0) -> list[ShownRecord]:
+        """Return the next records, and where each is handed out; else as `read`."""
+        await self._fill(wait_s)
+        found, shown = self._taken(records_max)
+        return [ShownRecord(one, one.position, one.position) for one in found] if self._finished is None else shown
+
+    def _taken(self, records_max: int) -> tuple[list[LogRecord], list[ShownRecord]]:
         ready = self._ready
         found = [ready.popleft() for _ in range(min(records_max, len(ready)))]
+        shown = [] if self._finished is None else [self._shown.popleft() for _ in found]
         if found:
-            self._position = found[-1].position
-        if found and self._finished is not None:
-            self._position = [self._throughs.popleft() for _ in found][-1]
-        return found
+            self._position = shown[-1].through if shown else found[-1].position
+        return found, shown
 
     async def wait(self, timeout_s: float) -> None:
         """Wait until there may be more to read, or until the time has passed; what is read then, `read` says."""
@@ -195,9 +203,9 @@ class PlainLogReader:
         deadline = loop.time() + wait_s
         while not self._ready:
             if self._finished is not None and not self._finished.is_idle:
-                for record, through in await self._finished.some():
-                    self._ready.append(record)
-                    self._throughs.append(through)
+                shown = await self._finished.some()
+                self._ready.extend(one.record for one in shown)
+                self._shown.extend(shown)
                 continue
             if self._is_ended:
                 return
@@ -264,7 +272,7 @@ class PlainLogReader:
             if not self._ready and not self._follow:
                 raise StopAsyncIteration
         record = self._ready.popleft()
-        self._position = record.position if self._finished is None else self._throughs.popleft()
+        self._position = record.position if self._finished is None else self._shown.popleft().through
         return record
 
     # ---- the subscription

@@ -17,12 +17,13 @@ from connectors.source.options import parse_options
 from connectors.source.plan import MicroBatchLimits
 from ledger.dev import DevCluster
 from rsm_spark.cli.log_requests import place_order
+from rsm_spark.core.batch_pieces import PartitionedWriters
 from rsm_spark.core.plain_log import PlainRecord
 from rsm_spark.core.producers import RecordSource
 from rsm_spark.core.writer_marks import MarkedReply, MarkedStatus, MarkKind, WriterMark
 from rsm_spark.errors import NotLeaderError, RsmError
 from rsm_spark.log.admin_requests import ForgetWriterRequest, HandOverWriterRequest, Order, WritersRequest
-from rsm_spark.logs import Logs, PartitionedLogWriter, PlainLogError, TransactionIdError
+from rsm_spark.logs import Logs, PartitionedLogWriter, PlainLogError, TransactionIdError, partition_of
 from rsm_spark.runtime.settings import ReplicaSettings
 
 pytestmark = pytest.mark.asyncio
@@ -156,6 +157,55 @@ async def test_a_batch_of_a_partitioned_log_is_there_once_over_a_growth_and_anot
         await after.close()
         async with await logs.partitioned_reader(log, follow=False) as reader:
             assert sorted([(record.key, record.payload) async for record in reader]) == sorted(rows)
+
+
+async def test_partitions_show_a_batch_when_all_of_it_is_there_and_the_next_writer_tells_of_an_end_that_was_cut_off(
+    cluster: DevCluster, unique_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = unique_name
+    rows = [(b"k%d" % number, b"%d" % number) for number in range(60)]
+    keys, payloads = [key for key, _ in rows], [payload for _, payload in rows]
+
+    async def chunk(writer: PartitionedLogWriter, number: int, run: str = "r1") -> MarkedStatus:
+        some = slice(number * 20, number * 20 + 20)
+        return (await writer.write_marked(_chunk(0, number, run=run), payloads[some], keys=keys[some])).status
+
+    async def shown(**more: Any) -> list[tuple[int, bytes]]:
+        async with await logs.partitioned_reader(log, follow=False, finished_batches=True, **more) as reader:
+            return [(record.partition, record.payload) async for record in reader]
+
+    async with await Logs.connect(cluster.metadata_uri, settings=_ROLLING) as logs:
+        await logs.create(log, partitions=3)
+        before = await logs.open_partitioned_writer(log, producers=True)
+        assert [await chunk(before, number) for number in range(2)] == [MarkedStatus.APPLIED] * 2
+        loose = await before.append(b"loose", key=b"k0")
+        await before.abort()  # Its driver dies with it.
+        after = await logs.open_partitioned_writer(log, producers=True)
+        assert await shown() == [(loose.partition, b"loose")]
+        assert [await chunk(after, number, "r2") for number in range(3)] == [MarkedStatus.DONE] * 2 + [
+            MarkedStatus.APPLIED
+        ]
+        with monkeypatch.context() as patch:  # It dies when the end stands at the writer's home.
+            patch.setattr(PartitionedWriters, "_untold", lambda *_: {})
+            assert (await after.write_marked(_end((0, 3), run="r2"))).status is MarkedStatus.APPLIED
+        await after.close()
+        home = {partition for partition, payload in await shown() if payload != b"loose"}
+        assert len(home) == 1
+        async with await logs.open_partitioned_writer(log, producers=True) as last:
+            again = await last.write_marked(_end((0, 3), run="r2"))
+            assert again.status is MarkedStatus.DONE
+        found = await shown()
+        assert sorted(found) == sorted([(loose.partition, b"loose"), *((partition_of(k, 3), p) for k, p in rows)])
+        assert [payload for _, payload in await shown(partitions=[1])] == [
+            p for k, p in rows if partition_of(k, 3) == 1
+        ]
+        finished: dict[str, Any] = {"subscription": "s", "follow": False, "finished_batches": True}
+        async with await logs.partitioned_reader(log, **finished) as reader:
+            seen = {(record.partition, record.payload) for record in await reader.read(3, wait_s=30)}
+            await reader.processed()
+        async with await logs.partitioned_reader(log, **finished) as reader:  # What it had in part comes again.
+            seen |= {(record.partition, record.payload) async for record in reader}
+        assert sorted(seen) == sorted(found)
 
 
 async def test_rows_have_transaction_ids_of_their_own_which_never_fall(cluster: DevCluster, unique_name: str) -> None:

@@ -38,6 +38,7 @@ class BatchTruth(Protocol):
     """Witness of what was said of batches."""
 
     ended: set[bytes]
+    ending: set[bytes]
 
     def fail(self, name: str, what: str) -> None: ...
 
@@ -111,9 +112,11 @@ class BatchRuns:
 
         if not all(await asyncio.gather(*map(send_part, parts))):
             return False
+        payloads = {payload for some in rows.values() for _, payload in some}
+        self._cluster.truth.ending |= payloads
         if not await self._send(mark(MarkKind.END), [], rng):
             return False
-        self._cluster.truth.ended.update(payload for some in rows.values() for _, payload in some)
+        self._cluster.truth.ended |= payloads
         self.batched += 1
         return True
 

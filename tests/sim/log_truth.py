@@ -44,6 +44,7 @@ class LogTruth:
         seen: Record by position, as any reader has handed it out.
         runs: Of all readers.
         ended: Rows of batches whose end was acknowledged.
+        ending: Rows of batches whose end was sent.
         on_broken: Called with an error before it is raised: code under test may well swallow it.
 
     """
@@ -55,6 +56,7 @@ class LogTruth:
         self.runs: list[ReaderRun] = []
         self.on_broken: Callable[[BrokenInvariantError], None] = lambda _error: None
         self.ended: set[bytes] = set()
+        self.ending: set[bytes] = set()
         self._places: dict[bytes, int] = {}
 
     def fail(self, name: str, what: str) -> None:

@@ -1,5 +1,7 @@
 """Programs that write, grow and read one partitioned log, on simulated hosts; as replicas to the nemesis."""
 
+# Longer than 400 lines: each kind of host is a method of the one cluster that all of them are in.
+
 from __future__ import annotations
 
 import asyncio
@@ -34,6 +36,7 @@ from rsm_spark.testing.cluster import LOG
 from rsm_spark.testing.ledger_twin import TwinClient
 from rsm_spark.testing.ledger_world import LedgerWorld
 from tests.sim.batch_runs import BatchRuns
+from tests.sim.finished_parts import FinishedPartsTruth
 from tests.sim.log_cluster import _Shown
 from tests.sim.partition_truth import PartitionedRun, PartitionTruth
 
@@ -43,6 +46,7 @@ _WRITERS = 2
 _PRODUCERS = 2
 _MEMBERS = 2
 _BATCHERS = 2
+_FINISHED = 2
 _PATIENCE_S = 3.0
 """A producer waits so long for an answer before it sends a record again."""
 
@@ -58,6 +62,7 @@ class PartitionCluster:
         produced: Batches of producers that were acknowledged.
         batches: Writers of batches.
         truth: What they have said and seen.
+        finished: What readers of finished batches have seen.
         is_over: Writers stop.
 
     """
@@ -71,12 +76,14 @@ class PartitionCluster:
         has_producers: bool = False,
         has_members: bool = False,
         has_batches: bool = False,
+        has_finished: bool = False,
     ) -> None:
         self.simulation = simulation
         self._has_producers = has_producers or has_batches
         self.world = world
         self.settings = settings
         self.truth = PartitionTruth()
+        self.finished = FinishedPartsTruth(self.truth)
         self.clients: dict[str, TwinClient] = {}
         self.replicas: dict[str, SimpleNamespace] = {}
         self.snapshots: dict[str, object] = {}
@@ -95,6 +102,8 @@ class PartitionCluster:
         self.batches = BatchRuns(self, _keyed_row, self._rng)
         if has_batches:
             self.hosts += [simulation.host(f"batch-{i}", self.batches.write) for i in range(_BATCHERS)]
+        if has_finished:
+            self.hosts += [simulation.host(f"finished-{i}", self._read_finished) for i in range(_FINISHED)]
         if has_members:
             self.hosts += [simulation.host(f"member-{i}", partial(self._share, i)) for i in range(_MEMBERS)]
         for host in self.hosts:
@@ -284,6 +293,35 @@ class PartitionCluster:
                 continue
             await self._hand_out(reader, rng, limit=rng.choice((5, 1000)))
 
+    async def _read_finished(self, host: SimHost) -> None:
+        """Read finished batches only, from places of any kind."""
+        rng = random.Random(self._rng.random())
+        logs = await self.connect(host)
+        while True:
+            await asyncio.sleep(rng.uniform(0.0, 1.0))
+            start = {p: rng.choice([1, *part.seen]) for p, part in self.truth.parts.items() if rng.random() < 0.5}
+            try:
+                reader = await logs.partitioned_reader(LOG, start, follow=rng.random() < 0.8, finished_batches=True)
+            except (LedgerError, RsmError):
+                continue
+            await self._hand_out_finished(reader, rng, limit=rng.choice((5, 1000)))
+
+    async def _hand_out_finished(self, reader: PartitionedLogReader, rng: random.Random, *, limit: int) -> None:
+        run = self.finished.run()
+        try:
+            for _ in range(limit):
+                for record in await reader.read(rng.choice((1, 10, 100)), wait_s=rng.uniform(0.0, 2.0)):
+                    self.finished.see(run, record)
+                if reader.is_ended:
+                    break
+        except (CorruptLogError, ForkedLogError) as error:
+            self.truth.fail("no-gap", f"a reader meets what does not follow: {error}")
+        except (LedgerError, RsmError):
+            return
+        finally:
+            with contextlib.suppress(LedgerError, RsmError):
+                await reader.close()
+
     async def _subscribe(self, host: SimHost) -> None:
         """Read under a name; what was not processed must still be there."""
         rng = random.Random(self._rng.random())
@@ -395,4 +433,11 @@ async def final_state(cluster: PartitionCluster) -> tuple[list[PartitionRecord],
         cluster.truth.see(run, record)
         found.append(record)
     await reader.close()
+    is_trimmed = any(begun.values())
+    if not is_trimmed:
+        finished, last = cluster.finished.run(), await logs.partitioned_reader(LOG, follow=False, finished_batches=True)
+        async for record in last:
+            cluster.finished.see(finished, record)
+        await last.close()
+    cluster.finished.judge(found, is_trimmed=is_trimmed)
     return found, begun

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from rsm_spark.core import partition_layout
-from rsm_spark.core.batch_pieces import BatchStep, ChunkRows, PartitionedWriters
+from rsm_spark.core.batch_pieces import BatchPiece, BatchStep, ChunkRows, PartitionedWriters
 from rsm_spark.core.partition_layout import KeyOrder, PartitionLayout
 from rsm_spark.core.producers import PartitionsChangedError
 from rsm_spark.core.writer_marks import MarkedReply, MarkedStatus, WriterMark
 from rsm_spark.core.writers import MarkVerdict, WriterRow
 from rsm_spark.log.layout_store import LayoutStore
 from rsm_spark.logs.marked_writing import WriterLanes
+from rsm_spark.logs.partitioned_logs import PartitionedLogs
 from rsm_spark.logs.partitioned_marking import PartitionedMarking
 from rsm_spark.logs.partitioned_reader import PartitionedLogReader
 from rsm_spark.logs.partitioned_writer import PartitionedLogWriter
@@ -208,3 +209,40 @@ def marks_a_batch_and_appends_its_rows_without_a_mark(patch: pytest.MonkeyPatch)
             yield piece._replace(records=())
 
     patch.setattr(PartitionedWriters, "_pieces", bare)
+
+
+def tells_no_partition_of_an_end(patch: pytest.MonkeyPatch) -> None:
+    """End a batch at home alone: readers of other partitions wait for ever."""
+    patch.setattr(PartitionedWriters, "_untold", lambda *_: {})
+
+
+def tells_all_partitions_of_an_end_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Let partitions know of an end that does not stand at home yet."""
+    end_step = PartitionedWriters._end_step
+
+    def hasty(self: PartitionedWriters, mark: WriterMark, own: WriterRow) -> BatchStep:
+        step = end_step(self, mark, own)
+        if step.standing is not MarkVerdict.APPLY:
+            return step
+        ((kind, fields),) = step.pieces[0].records
+        away = [
+            BatchPiece(place, (), ((kind, (*fields[:7], row_count, *fields[8:])),))
+            for place, row_count in self._row_counts(mark.writer, own).items()
+            if place != step.pieces[0].partition
+        ]
+        return step._replace(pieces=(*step.pieces, *away))
+
+    patch.setattr(PartitionedWriters, "_end_step", hasty)
+
+
+def hands_out_rows_of_batches_as_they_come(patch: pytest.MonkeyPatch) -> None:
+    """Take a reader of finished batches for one of all."""
+    patch.setattr(PartitionedLogs, "partitioned_reader", _all_of(PartitionedLogs.partitioned_reader))
+
+
+def _all_of(partitioned_reader: Any) -> Any:
+    async def reader(self: PartitionedLogs, *args: Any, **options: Any) -> PartitionedLogReader:
+        options.pop("finished_batches", None)
+        return await partitioned_reader(self, *args, **options)  # type: ignore[no-any-return]
+
+    return reader

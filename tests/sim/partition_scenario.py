@@ -39,6 +39,7 @@ class PartitionScenario(LogScenario):
             "shared": truth.shared,
             "produced": self.cluster.produced,
             "batched": self.cluster.batches.batched,
+            "finished": self.cluster.finished.row_count,
         }
 
 
@@ -61,6 +62,18 @@ class BatchedScenario(PartitionScenario):
 
     def make_cluster(self, settings: ReplicaSettings) -> PartitionCluster:
         return PartitionCluster(self.simulation, self.world, settings, has_batches=True)
+
+
+class FinishedPartsScenario(PartitionScenario):
+    """One seed's world, in which writers write batches, and some read finished ones only."""
+
+    def make_cluster(self, settings: ReplicaSettings) -> PartitionCluster:
+        return PartitionCluster(self.simulation, self.world, settings, has_batches=True, has_finished=True)
+
+
+def run_finished_seed(seed: int, trouble_s: float = TROUBLE_S) -> PartitionOutcome:
+    """Run one seed of a log with writers of batches and readers of finished ones."""
+    return played(FinishedPartsScenario(seed, trouble_s, AS_DRAWN, AS_DRAWN), PartitionOutcome(seed))
 
 
 def run_batched_seed(seed: int, trouble_s: float = TROUBLE_S) -> PartitionOutcome:

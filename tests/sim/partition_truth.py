@@ -39,6 +39,7 @@ class PartitionTruth:
         parts: What is true of each partition.
         acked: Acknowledged payloads, and where.
         ended: Rows of batches whose end was acknowledged.
+        ending: Rows of batches whose end was sent.
         on_broken: Called with an error before it is raised: code under test may well swallow it.
 
     """
@@ -49,6 +50,7 @@ class PartitionTruth:
         self.denied: set[bytes] = set()
         self.on_broken: Callable[[BrokenInvariantError], None] = lambda _error: None
         self.ended: set[bytes] = set()
+        self.ending: set[bytes] = set()
         self.growths = 0
         self.shared = 0
         self._places: dict[bytes, int] = {}

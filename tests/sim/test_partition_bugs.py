@@ -8,7 +8,13 @@ from typing import NamedTuple
 import pytest
 
 from tests.sim import partition_plants as plants
-from tests.sim.partition_scenario import run_batched_seed, run_partition_seed, run_produced_seed, run_shared_seed
+from tests.sim.partition_scenario import (
+    run_batched_seed,
+    run_finished_seed,
+    run_partition_seed,
+    run_produced_seed,
+    run_shared_seed,
+)
 from tests.sim.planted_bugs import find
 
 _TROUBLE_S = 15.0
@@ -25,6 +31,7 @@ class _Hunt(NamedTuple):
         has_producers: Whether producers append, too.
         is_shared: Whether readers share a subscription.
         has_batches: Whether writers write batches.
+        has_finished: Whether some read finished batches only, too.
 
     """
 
@@ -33,6 +40,7 @@ class _Hunt(NamedTuple):
     has_producers: bool = False
     is_shared: bool = False
     has_batches: bool = False
+    has_finished: bool = False
 
 
 HUNTS: dict[Plant, _Hunt] = {
@@ -53,6 +61,9 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.judges_a_chunk_while_its_pieces_are_on_their_way: _Hunt(has_batches=True, known=3),
     plants.refuses_a_batch_by_tables_that_may_be_old: _Hunt("batch-known", has_batches=True, known=2),
     plants.marks_a_batch_and_appends_its_rows_without_a_mark: _Hunt(has_batches=True),
+    plants.tells_no_partition_of_an_end: _Hunt("finished-all", has_finished=True, known=1),
+    plants.tells_all_partitions_of_an_end_at_once: _Hunt(has_finished=True),
+    plants.hands_out_rows_of_batches_as_they_come: _Hunt("finished-early", has_finished=True),
 }
 
 
@@ -63,4 +74,5 @@ def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -
     plant(monkeypatch)
     run = run_produced_seed if hunt.has_producers else run_shared_seed if hunt.is_shared else run_partition_seed
     run = run_batched_seed if hunt.has_batches else run
+    run = run_finished_seed if hunt.has_finished else run
     find(lambda seed: run(seed, _TROUBLE_S), 40, known=hunt.known, name=hunt.name)

@@ -8,7 +8,13 @@ import pytest
 
 from tests.sim.judged_seeds import assert_replayed
 from tests.sim.ledger_seeds import first_seed
-from tests.sim.partition_scenario import run_batched_seed, run_partition_seed, run_produced_seed, run_shared_seed
+from tests.sim.partition_scenario import (
+    run_batched_seed,
+    run_finished_seed,
+    run_partition_seed,
+    run_produced_seed,
+    run_shared_seed,
+)
 
 _SEEDS = 2
 
@@ -46,6 +52,17 @@ def test_a_row_of_a_batch_is_there_once_whoever_grows_the_log(seed_count: int) -
         counts.update(outcome.counts)
     print(dict(counts))
     assert counts["batched"] >= seed_count, "too few batches for this to mean anything"
+
+
+@pytest.mark.parametrize("seed_count", [1, pytest.param(300, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+def test_each_partition_shows_finished_batches_whole_whatever_fails(seed_count: int) -> None:
+    counts: Counter[str] = Counter()
+    for number in range(seed_count):
+        outcome = run_finished_seed(first_seed() + number)
+        assert outcome.broken is None, outcome.report()
+        counts.update(outcome.counts)
+    print(dict(counts))
+    assert counts["finished"] >= 10 * seed_count, "too few rows of finished batches for this to mean anything"
 
 
 @pytest.mark.parametrize("seed_count", [1, pytest.param(300, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])

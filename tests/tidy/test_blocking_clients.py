@@ -45,7 +45,7 @@ _PAIRS: list[tuple[type[Any], type[Any], set[str]]] = [
     (MapClient, BlockingMapClient, {"scan_pages", "keep_session"}),
     (Logs, BlockingLogs, set()),
     (PlainLogWriter, BlockingPlainLogWriter, {"open", *_OF_PARTITIONS}),
-    (PlainLogReader, BlockingPlainLogReader, set()),
+    (PlainLogReader, BlockingPlainLogReader, {"read_shown"}),
     (LedgerClient, BlockingLedgerClient, {"store", "ledgers"}),
     (ReadHandle, BlockingReadHandle, {"blocks"}),
     (WriteHandle, BlockingWriteHandle, _OF_CONNECTIONS | {"drain"}),

@@ -40,16 +40,21 @@ class _Kept:
         self.cluster = ClusterInMemory()
         self.log = self.cluster.make_log("clicks")
         self.written = written
-        ledger_id = written.entries[0].ledger_id
-        for entry in written.entries:
-            if entry.ledger_id != ledger_id:
-                self.log.roll()
-                ledger_id = entry.ledger_id
-            _append(self.cluster, self.log, entry.records)
+        _fill(self.cluster, self.log, written)
 
     @property
     def shown(self) -> list[bytes]:
         return [payload for _, payload in self.written.shown]
+
+    def read(self, parts: Iterable[InputPartition]) -> Iterator[bytes]:
+        return _Tasks(self.cluster).read(parts)
+
+
+class _Tasks:
+    """Tasks that read a cluster in memory."""
+
+    def __init__(self, cluster: ClusterInMemory) -> None:
+        self._cluster = cluster
 
     def read(self, parts: Iterable[InputPartition]) -> Iterator[bytes]:
         """Yield the payloads that tasks make of input partitions."""
@@ -71,10 +76,19 @@ class _Kept:
                         yield msgspec.msgpack.decode(row)[2]
 
     def _blocks(self, ledger: BackLedger, first: int, last: int) -> list[EntryBlock]:
-        entries = self.cluster.read(ledger.ledger_id, first, last)
+        entries = self._cluster.read(ledger.ledger_id, first, last)
         assert len(entries) == last - first + 1
         blocks = (entries[at : at + 3] for at in range(0, len(entries), 3))
         return [EntryBlock(some[0].entry_id, [e.payload for e in some], [e.length for e in some]) for some in blocks]
+
+
+def _fill(cluster: ClusterInMemory, log: LogInMemory, written: BatchedLog) -> None:
+    ledger_id = written.entries[0].ledger_id
+    for entry in written.entries:
+        if entry.ledger_id != ledger_id:
+            log.roll()
+            ledger_id = entry.ledger_id
+        _append(cluster, log, entry.records)
 
 
 def _append(cluster: ClusterInMemory, log: LogInMemory, records: list[Record]) -> None:
@@ -92,12 +106,16 @@ def _append(cluster: ClusterInMemory, log: LogInMemory, records: list[Record]) -
     log.now_ms += log.step_ms
 
 
-def _kept(seed: int) -> _Kept:
+def _written(seed: int) -> BatchedLog:
     written = BatchedLog(random.Random(seed))
     for _ in range(_STEPS):
         written.step()
     written.flush()
-    return _Kept(written)
+    return written
+
+
+def _kept(seed: int) -> _Kept:
+    return _Kept(_written(seed))
 
 
 def _options(*, is_stream: bool = True, **more: str) -> SourceOptions:
@@ -175,13 +193,34 @@ def test_a_search_reads_small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(kept.read(source.partitions(start, source.end()))) == kept.shown
 
 
-def test_logs_of_services_and_partitions_are_refused_by_name() -> None:
+def test_each_partition_shows_its_finished_batches_by_itself() -> None:
+    cluster = ClusterInMemory()
+    logs = cluster.make_partitioned("clicks", 3)
+    written = [_written(20 + number) for number in range(len(logs))]
+    for log, one in zip(logs, written, strict=True):
+        _fill(cluster, log, one)
+    position: dict[str, Any] | None = None
+    seen: dict[str, list[bytes]] = {log.name: [] for log in logs}
+    while True:
+        source = LogsSource(_options(minPartitions="4"), cluster)
+        position = source.bound(is_start=True) if position is None else position
+        end = source.following(position, MicroBatchLimits(offsets_max=100), None)
+        if end == position:
+            break
+        for part in source.partitions(position, end):
+            assert isinstance(part, LedgerPartition)
+            seen[part.log or ""] += _Tasks(cluster).read([part])
+        position = end
+    assert list(seen.values()) == [[payload for _, payload in one.shown] for one in written]
+
+
+def test_logs_of_services_are_refused_by_name() -> None:
     cluster = ClusterInMemory()
     log = cluster.make_log("clicks")
     log.fill(3)
     source = LogsSource(_options(), cluster)
     start = source.bound(is_start=True)
-    with pytest.raises(OptionError, match="clicks is the log of a service: only a plain log"):
+    with pytest.raises(OptionError, match="clicks is the log of a service: only a log to which as=log appends"):
         source.partitions(start, source.end())
     for name, more in (("rows=records", {"rows": "raw"}), ("pushdown", {"pushdown": "true"})):
         with pytest.raises(OptionError, match=name):

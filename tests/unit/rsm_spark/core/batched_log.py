@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from rsm_spark.core.append_queue import AppendComposer, AppendQueue, PendingRecords
-from rsm_spark.core.envelope import body_of
-from rsm_spark.core.finished_batches import BackwardScan, BatchWatch, EndedBatch, open_batches
-from rsm_spark.core.plain_log import PlainRecord, WrittenEnd, appended_records, ledger_records, resumed_record
-from rsm_spark.core.producers import ProducerTable, RecordSource
-from rsm_spark.core.records import Record, decode_records, pack
-from rsm_spark.core.state import StateTip
+from rsm_spark.core.producers import RecordSource
+from rsm_spark.core.records import pack
 from rsm_spark.core.writer_marks import MarkKind, WriterMark, digest_of
 from rsm_spark.core.writers import MarkVerdict
+from tests.unit.rsm_spark.core.composed_log import ComposedLog
 
 CLAIMED = 7
 """Rows that a writer who lies says its batch has."""
 
 
-class KeptEntry(NamedTuple):
-    """An entry of the log."""
-
-    ledger_id: int
-    entry_id: int
-    records: list[Record]
-
-
-class BatchedLog:
+class BatchedLog(ComposedLog):
     """Writes a log by chance; what is shown of it to readers of finished batches is known.
 
     Args:
@@ -38,32 +26,20 @@ class BatchedLog:
         is_old: It is written as releases before this one did.
 
     Attributes:
-        entries: The log.
         shown: Payloads as a reader of finished batches has to see them, with the number of the entry that shows them.
 
     """
 
     def __init__(self, rng: random.Random, *, is_old: bool = False) -> None:
-        self.entries: list[KeptEntry] = []
         self.shown: list[tuple[int, bytes]] = []
         self._rng = rng
-        self._is_old = is_old
-        self._composer = AppendComposer(bytes(16), 1, StateTip(0, bytes(32), 0, 0), WrittenEnd(), None, ProducerTable())
-        self._queue = AppendQueue("log", WrittenEnd())
-        self._ledger_id, self._entry_id = 10, 0
-        self._own: list[tuple[object, ...]] = []
         self._busy: set[str] = set()  # Writers with something in no entry yet.
         self._later: list[bytes] = []  # Shown with the next entry.
         self._number = 0
         self._sequence = 0
         self._rows: dict[str, list[bytes]] = {}  # By writer, of its open batch: as they were appended.
         self._runs: dict[str, _WriterRun] = {}
-        self.roll()
-
-    @property
-    def writers(self) -> Any:
-        assert self._composer.producers is not None
-        return self._composer.producers.writers
+        super().__init__(is_old=is_old)
 
     # ---- what happens
 
@@ -81,7 +57,7 @@ class BatchedLog:
                 self._append((self._payload(b"made"),), source=RecordSource("p", "o", self._sequence))
             case 5:
                 self.flush()
-                self.roll() if self._rng.random() < 0.5 else self._note()
+                self.roll() if self._rng.random() < 0.5 else self.note()
             case _:
                 self._forget(self._rng.choice("abcd"))
 
@@ -90,7 +66,7 @@ class BatchedLog:
         return b"%s %d" % (name, self._number)
 
     def _append(self, payloads: Sequence[bytes], *, source: RecordSource | None = None, is_shown: bool = True) -> None:
-        self._queue.add(payloads, [None] * len(payloads), None, lambda: None, source)
+        self.queue.add(payloads, [None] * len(payloads), None, lambda: None, source)
         if is_shown:
             self._later += payloads
 
@@ -145,7 +121,7 @@ class BatchedLog:
         judged = self.writers.judge(mark)
         if judged.standing is not MarkVerdict.APPLY or not (judged.records or rows):
             return False
-        self._queue.add(rows, keys, None, lambda: None, None, judged.records)
+        self.queue.add(rows, keys, None, lambda: None, None, judged.records)
         self._busy.add(run.name[0])
         return True
 
@@ -159,7 +135,7 @@ class BatchedLog:
         run = self._runs.get(writer)
         if run is None or not self.writers.forgetting(run.name):
             return
-        self._queue.add((), (), None, lambda: None, None, self.writers.forgetting(run.name))
+        self.queue.add((), (), None, lambda: None, None, self.writers.forgetting(run.name))
         self._rows.pop(run.name, None)
         if self._rng.random() < 0.5 and not run.is_passing:
             run.chunks, run.takes_over_from = {}, ""  # The same batch is written anew.
@@ -167,48 +143,12 @@ class BatchedLog:
             run.is_over = True
         self.flush()
 
-    # ---- entries
-
-    def roll(self) -> None:
-        """Begin another ledger."""
-        self.flush()
-        self._ledger_id, self._entry_id = self._ledger_id + 1, 0
-        self._note()
-
-    def _note(self) -> None:
-        self._own = ledger_records(self._composer.end, self._composer.note(1, 10**9)) + self._composer.writer_records()
-        if self._is_old and self._own[-2][0] == 14:
-            self._own.pop()
-
-    def flush(self) -> None:
-        """Make an entry of what waits."""
-        appends = self._queue.take()
-        if not appends and not self._own:
-            return
-        own, self._own = self._own, []
-        if self._is_old:
-            records = self._composed_as_before(own, appends)
-        else:
-            batch = self._composer.compose(own, appends, confirmed_revision=0, logged_ms=1)
-            records = decode_records(body_of(batch.payload))
-        self.shown += [(len(self.entries), payload) for payload in self._later]
-        self.entries.append(KeptEntry(self._ledger_id, self._entry_id, records))
-        self._entry_id += 1
+    def flush(self) -> bool:
+        """Make an entry of what waits, and know what it shows."""
+        is_made = super().flush()
+        self.shown += [(len(self.entries) - 1, payload) for payload in self._later]
         self._later, self._busy = [], set()
-
-    def _composed_as_before(self, own: Sequence[tuple[object, ...]], appends: Sequence[PendingRecords]) -> list[Record]:
-        """Compose an entry as releases before this one did: nothing says where rows of a chunk end."""
-        records, txid = list(own), 0
-        for append in appends:
-            for kind, fields in append.marks:
-                self.writers.fold(kind, fields, 1)
-                records.append((kind, None, fields))
-            if append.source is not None:
-                records.append((int(PlainRecord.PRODUCED), None, ("p", append.source.sequence, 1)))
-            records += appended_records(1, append.keys, txid, append.payloads)
-            if not append.payloads:
-                records.append(resumed_record(txid))
-        return decode_records(pack(records))
+        return is_made
 
 
 class _WriterRun:
@@ -228,49 +168,3 @@ class _WriterRun:
         """Be the next batch of the same writer."""
         self.checkpoint, self.takes_over_from = before.checkpoint, before.takes_over_from
         self.batch = before.batch + 1
-
-
-# ---- reading
-
-
-def shown_of(log: BatchedLog, first: int, end: int) -> list[tuple[int, bytes]]:
-    """Return what a reader of finished batches sees in a range of entries, and in which entry."""
-    watch = BatchWatch()
-    found: list[tuple[int, bytes]] = []
-    for number in range(first, end):
-        entry = log.entries[number]
-        for one in watch.take(entry.ledger_id, entry.entry_id, *asked(entry)):
-            if isinstance(one, EndedBatch):
-                found += [(number, payload) for payload in _recalled(log, number, one)]
-            else:
-                found += [(number, payload) for payload in _payloads(entry, *one)]
-    return found
-
-
-def _recalled(log: BatchedLog, number: int, recall: EndedBatch) -> list[bytes]:
-    places = recall.places
-    if places is None:
-        search = BackwardScan(recall)
-        before: int | None = recall.record
-        while number >= 0 and not search.is_over:
-            entry = log.entries[number]
-            search.take(entry.ledger_id, entry.entry_id, *asked(entry), before)
-            number, before = number - 1, None
-        places = search.places
-        assert places is not None, f"rows of {recall.batch} are missing"
-    at = {(entry.ledger_id, entry.entry_id): entry for entry in log.entries}
-    return [payload for one in places for payload in _payloads(at[one.ledger_id, one.entry_id], one.first, one.end)]
-
-
-def asked(entry: KeptEntry) -> tuple[list[int], Any]:
-    """Return types and fields of an entry's records, as they are asked for."""
-    return [record.type for record in entry.records], lambda at: entry.records[at].fields
-
-
-def _payloads(entry: KeptEntry, first: int, end: int) -> list[bytes]:
-    return [one.fields[3] for one in entry.records[first:end] if one.type == PlainRecord.APPENDED]
-
-
-def open_before(entry: KeptEntry) -> Any:
-    """Return the batches that are open before an entry; see `open_batches`."""
-    return open_batches(*asked(entry))

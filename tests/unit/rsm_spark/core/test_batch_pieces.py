@@ -4,79 +4,24 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
 
 import msgspec
 import pytest
 
-from rsm_spark.core.batch_pieces import BatchStep, ChunkRows, PartitionedWriters
 from rsm_spark.core.partition_layout import partition_of
-from rsm_spark.core.writer_marks import PARTS_MAX, MarkKind, WriterMark
-from rsm_spark.core.writers import MarkVerdict, WriterTable
+from rsm_spark.core.writer_marks import PARTS_MAX, MarkKind
+from rsm_spark.core.writers import MarkVerdict
+from tests.unit.rsm_spark.core.pieced_log import (
+    NOTHING,
+    PiecedLog,
+    Row,
+    chunk_rows,
+    make_end,
+    make_mark,
+    make_rows,
+)
 
 APPLY, DONE, REFUSED, GONE = MarkVerdict.APPLY, MarkVerdict.DONE, MarkVerdict.REFUSED, MarkVerdict.GONE
-Row = tuple[bytes | None, bytes]
-
-
-class PiecedLog:
-    """A partitioned log as its writer has it: rows by partition, and what is remembered of writers."""
-
-    def __init__(self, partition_count: int) -> None:
-        self.tables = [WriterTable() for _ in range(partition_count)]
-        self.rows: list[list[Row]] = [[] for _ in range(partition_count)]
-        self.counts = [partition_count]
-        self._revision = 0
-
-    @property
-    def writers(self) -> PartitionedWriters:
-        return PartitionedWriters(self.tables, self.counts)
-
-    def grow(self, partition_count: int) -> None:
-        self.counts.append(partition_count)
-        while len(self.tables) < partition_count:
-            self.tables.append(WriterTable())
-            self.rows.append([])
-
-    def append(self, step: BatchStep, rows: ChunkRows, only: Sequence[int] | None = None) -> None:
-        """Append the pieces of a step, or some of them: then somebody died."""
-        for number, piece in enumerate(step.pieces):
-            if only is None or number in only:
-                for kind, fields in piece.records:
-                    self._revision += 1
-                    self.tables[piece.partition].fold(kind, fields, self._revision)
-                self.rows[piece.partition] += [(rows.keys[row], rows.payloads[row]) for row in piece.rows]
-
-    def send(self, mark: WriterMark, *sent: Row) -> BatchStep:
-        """Carry a mark out; return the last step, with APPLY if anything was appended."""
-        rows, was_done = _chunk_rows(mark, sent), False
-        for _ in range(20):
-            step = self.writers.next_step(mark, rows)
-            if step.standing is not APPLY:
-                return step._replace(standing=APPLY) if was_done and step.standing in (DONE, GONE) else step
-            self.append(step, rows)
-            was_done = True
-        raise AssertionError("it never ends")
-
-    def payloads(self) -> Counter[bytes]:
-        return Counter(payload for rows in self.rows for _, payload in rows)
-
-
-def _chunk_rows(mark: WriterMark, sent: Sequence[Row]) -> ChunkRows:
-    return ChunkRows([payload for _, payload in sent], [key for key, _ in sent], mark.batch + mark.part + mark.chunk)
-
-
-def _mark(
-    kind: MarkKind, part: int = 0, chunk: int = 0, *, batch: int = 0, run: str = "r1", **more: object
-) -> WriterMark:
-    return msgspec.structs.replace(WriterMark("w", kind, "c", run, batch, part, chunk), **more)
-
-
-def _end(*parts: tuple[int, int], batch: int = 0, run: str = "r1") -> WriterMark:
-    return _mark(MarkKind.END, batch=batch, run=run, parts=parts)
-
-
-def _rows(name: str, count: int) -> list[Row]:
-    return [(b"k%d" % number, f"{name}.{number}".encode()) for number in range(count)]
 
 
 def test_rows_go_where_their_keys_go_and_a_batch_that_is_sent_again_changes_nothing() -> None:
@@ -84,9 +29,9 @@ def test_rows_go_where_their_keys_go_and_a_batch_that_is_sent_again_changes_noth
     for _ in range(2):
         for part in range(2):
             for chunk in range(2):
-                log.send(_mark(MarkKind.CHUNK, part, chunk), *_rows(f"{part}.{chunk}", 9))
+                log.send(make_mark(MarkKind.CHUNK, part, chunk), *make_rows(f"{part}.{chunk}", 9))
         assert log.writers.parts("w").keys() == {0, 1}
-        log.send(_end((0, 2), (1, 2)))
+        log.send(make_end((0, 2), (1, 2)))
     assert set(log.payloads().values()) == {1}
     assert sum(log.payloads().values()) == 36
     for partition, rows in enumerate(log.rows):
@@ -94,17 +39,18 @@ def test_rows_go_where_their_keys_go_and_a_batch_that_is_sent_again_changes_noth
         assert all(partition_of(key or b"", 3) == partition for key, _ in rows)
     own = log.writers.get("w")
     assert own is not None
+    assert own.row_count == 36
     assert own.is_ended
     assert log.writers.names() == ["w"]
-    assert log.send(_mark(MarkKind.CHUNK, 5, 0), *_rows("late", 3)).standing is DONE
-    assert log.send(_mark(MarkKind.CHUNK, batch=1), *_rows("next", 3)).standing is APPLY
+    assert log.send(make_mark(MarkKind.CHUNK, 5, 0), *make_rows("late", 3)).standing is DONE
+    assert log.send(make_mark(MarkKind.CHUNK, batch=1), *make_rows("next", 3)).standing is APPLY
     assert log.writers.parts("w")[0].row_count == 3
 
 
 def test_rows_without_keys_of_a_chunk_lie_together_and_chunks_spread() -> None:
     log = PiecedLog(4)
     for chunk in range(8):
-        log.send(_mark(MarkKind.CHUNK, 0, chunk), *[(None, b"%d.%d" % (chunk, row)) for row in range(5)])
+        log.send(make_mark(MarkKind.CHUNK, 0, chunk), *[(None, b"%d.%d" % (chunk, row)) for row in range(5)])
     assert [len(rows) for rows in log.rows] == [10, 10, 10, 10]
     for rows in log.rows:
         assert {payload.split(b".")[0] for _, payload in rows[:5]} == {rows[0][1].split(b".")[0]}
@@ -112,76 +58,77 @@ def test_rows_without_keys_of_a_chunk_lie_together_and_chunks_spread() -> None:
 
 def test_what_is_wrong_is_refused_in_words() -> None:
     log = PiecedLog(3)
-    log.send(_mark(MarkKind.CHUNK), *_rows("a", 9))
-    other = log.send(_mark(MarkKind.CHUNK, run="r2"), *_rows("other", 9))
+    log.send(make_mark(MarkKind.CHUNK), *make_rows("a", 9))
+    other = log.send(make_mark(MarkKind.CHUNK, run="r2"), *make_rows("other", 9))
     assert other.standing is REFUSED
     assert "with other rows" in other.reason
-    assert "comes before chunk 1" in log.send(_mark(MarkKind.CHUNK, 0, 2, run="r2"), *_rows("c", 3)).reason
-    assert "names 2 chunks of part 0, 1 were applied" in log.send(_end((0, 2), run="r2")).reason
-    assert "part 0 was applied when the batch was run before" in log.send(_end(run="r2")).reason
-    assert "was taken over from" in log.send(_mark(MarkKind.CHUNK, 0, 1), *_rows("b", 3)).reason
-    assert "has begun and has not ended" in log.send(_mark(MarkKind.CHUNK, batch=1, run="r2"), *_rows("b", 3)).reason
-    foreign = msgspec.structs.replace(_mark(MarkKind.CHUNK), checkpoint="d")
-    assert "takeOver=c" in log.send(foreign, *_rows("b", 3)).reason
-    assert "parts of" in log.send(_mark(MarkKind.CHUNK, PARTS_MAX), *_rows("b", 3)).reason
-    log.send(_mark(MarkKind.CHUNK, 0, 1, run="r2"), *_rows("b", 9))
-    short = log.send(_mark(MarkKind.CHUNK, run="r2"), *_rows("a", 9), (b"new", b"a.9"))
+    assert "comes before chunk 1" in log.send(make_mark(MarkKind.CHUNK, 0, 2, run="r2"), *make_rows("c", 3)).reason
+    assert "names 2 chunks of part 0, 1 were applied" in log.send(make_end((0, 2), run="r2")).reason
+    assert "part 0 was applied when the batch was run before" in log.send(make_end(run="r2")).reason
+    assert "was taken over from" in log.send(make_mark(MarkKind.CHUNK, 0, 1), *make_rows("b", 3)).reason
+    assert (
+        "has begun and has not ended"
+        in log.send(make_mark(MarkKind.CHUNK, batch=1, run="r2"), *make_rows("b", 3)).reason
+    )
+    foreign = msgspec.structs.replace(make_mark(MarkKind.CHUNK), checkpoint="d")
+    assert "takeOver=c" in log.send(foreign, *make_rows("b", 3)).reason
+    assert "parts of" in log.send(make_mark(MarkKind.CHUNK, PARTS_MAX), *make_rows("b", 3)).reason
+    log.send(make_mark(MarkKind.CHUNK, 0, 1, run="r2"), *make_rows("b", 9))
+    short = log.send(make_mark(MarkKind.CHUNK, run="r2"), *make_rows("a", 9), (b"new", b"a.9"))
     assert "with other rows" in short.reason, "all of chunk 0 was there before chunk 1 came"
     assert log.payloads().total() == 18
 
 
 def test_a_whole_batch_is_a_chunk_and_an_end() -> None:
     log = PiecedLog(3)
-    whole = _mark(MarkKind.WHOLE, batch=4)
-    assert log.send(whole, *_rows("a", 9)).standing is APPLY
-    assert log.send(whole, *_rows("a", 9)).standing is DONE
-    assert log.send(_mark(MarkKind.WHOLE, batch=5)).standing is APPLY, "it is empty"
+    whole = make_mark(MarkKind.WHOLE, batch=4)
+    assert log.send(whole, *make_rows("a", 9)).standing is APPLY
+    assert log.send(whole, *make_rows("a", 9)).standing is DONE
+    assert log.send(make_mark(MarkKind.WHOLE, batch=5)).standing is APPLY, "it is empty"
     assert log.payloads().total() == 9
 
 
 def test_a_passing_writer_must_have_begun_and_is_forgotten() -> None:
     log = PiecedLog(3)
-    chunk = _mark(MarkKind.CHUNK, is_passing=True)
-    end = msgspec.structs.replace(_end((0, 1)), is_passing=True)
-    assert log.send(chunk, *_rows("a", 9)).standing is GONE
-    assert log.send(_mark(MarkKind.BEGIN, is_passing=True)).standing is APPLY
-    assert log.send(chunk, *_rows("a", 9)).standing is APPLY
+    chunk = make_mark(MarkKind.CHUNK, is_passing=True)
+    end = msgspec.structs.replace(make_end((0, 1)), is_passing=True)
+    assert log.send(chunk, *make_rows("a", 9)).standing is GONE
+    assert log.send(make_mark(MarkKind.BEGIN, is_passing=True)).standing is APPLY
+    assert log.send(chunk, *make_rows("a", 9)).standing is APPLY
     assert log.send(end).standing is APPLY
     assert log.send(end).standing is GONE
-    assert log.send(chunk, *_rows("a", 9)).standing is GONE
-    assert all(table.size() == 0 for table in log.tables)
+    assert log.send(chunk, *make_rows("a", 9)).standing is GONE
+    assert all(part.writers.size() == 0 for part in log.parts)
 
 
 def test_an_end_of_a_passing_writer_that_was_cut_off_is_completed() -> None:
     for deaths in range(1, 5):
         log = PiecedLog(3)
-        log.send(_mark(MarkKind.BEGIN, is_passing=True))
-        log.send(_mark(MarkKind.CHUNK, is_passing=True), *_rows("a", 9))
-        end = msgspec.structs.replace(_end((0, 1)), is_passing=True)
-        rows = ChunkRows((), (), 0)
+        log.send(make_mark(MarkKind.BEGIN, is_passing=True))
+        log.send(make_mark(MarkKind.CHUNK, is_passing=True), *make_rows("a", 9))
+        end = msgspec.structs.replace(make_end((0, 1)), is_passing=True)
         for _ in range(deaths):
-            step = log.writers.next_step(end, rows)
-            log.append(step, rows, only=[0])
-            assert log.send(_mark(MarkKind.CHUNK, is_passing=True), *_rows("a", 9)).standing is not REFUSED
+            step = log.writers.next_step(end, NOTHING)
+            log.append(step, only=[0])
+            assert log.send(make_mark(MarkKind.CHUNK, is_passing=True), *make_rows("a", 9)).standing is not REFUSED
         log.send(end)
         assert log.payloads().total() == 9
-        assert all(table.size() == 0 for table in log.tables)
+        assert all(part.writers.size() == 0 for part in log.parts)
 
 
 def test_operators_forget_a_writer_and_give_it_to_another_checkpoint() -> None:
     log = PiecedLog(3)
-    nothing = ChunkRows((), (), 0)
-    log.send(_mark(MarkKind.CHUNK), *_rows("a", 9))
-    log.append(log.writers.hand_over_step("w", "d"), nothing)
+    log.send(make_mark(MarkKind.CHUNK), *make_rows("a", 9))
+    log.append(log.writers.hand_over_step("w", "d"))
     assert log.writers.hand_over_step("w", "d").standing is DONE
-    taken = msgspec.structs.replace(_mark(MarkKind.CHUNK, batch=7), checkpoint="d")
-    assert log.send(taken, *_rows("b", 9)).standing is APPLY
-    assert "is of checkpoint 'd'" in log.send(_mark(MarkKind.FORGET)).reason
+    taken = msgspec.structs.replace(make_mark(MarkKind.CHUNK, batch=7), checkpoint="d")
+    assert log.send(taken, *make_rows("b", 9)).standing is APPLY
+    assert "is of checkpoint 'd'" in log.send(make_mark(MarkKind.FORGET)).reason
     while (step := log.writers.forget_step("w")).standing is APPLY:
-        log.append(step, nothing)
+        log.append(step)
     assert log.writers.names() == []
-    assert all(table.size() == 0 for table in log.tables)
-    assert log.send(_mark(MarkKind.FORGET)).standing is DONE
+    assert all(part.writers.size() == 0 for part in log.parts)
+    assert log.send(make_mark(MarkKind.FORGET)).standing is DONE
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -205,7 +152,7 @@ def test_each_row_is_there_once_wherever_a_step_is_cut_off_and_the_log_grows(see
             run += 1
     assert log.payloads() == wanted
     _check_order(log)
-    assert len({number for table in log.tables for number, _ in table.part_rows("w")}) <= 3 * len(log.counts)
+    assert len({number for part in log.parts for number, _ in part.writers.part_rows("w")}) <= 3 * len(log.counts)
 
 
 def _run(
@@ -217,10 +164,10 @@ def _run(
     rows: dict[tuple[int, int], list[Row]],
 ) -> bool:
     """Run a batch; now and then somebody dies in the middle of a step, and the log grows between two."""
-    marks = [(_mark(MarkKind.CHUNK, *at, batch=batch, run=run), sent) for at, sent in rows.items()]
-    marks.append((_end(*parts.items(), batch=batch, run=run), []))
+    marks = [(make_mark(MarkKind.CHUNK, *at, batch=batch, run=run), sent) for at, sent in rows.items()]
+    marks.append((make_end(*parts.items(), batch=batch, run=run), []))
     for mark, sent in marks:
-        chunk = _chunk_rows(mark, sent)
+        chunk = chunk_rows(mark, sent)
         while (step := log.writers.next_step(mark, chunk)).standing is APPLY:
             if rng.random() < 0.05 and log.counts[-1] < 12:
                 log.grow(log.counts[-1] + rng.randrange(1, 4))

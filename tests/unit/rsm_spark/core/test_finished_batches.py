@@ -23,7 +23,8 @@ from rsm_spark.core.plain_log import PlainRecord
 from rsm_spark.core.records import KernelRecord
 from rsm_spark.core.writers import WriterRow, WriterTable
 from rsm_spark.errors import CorruptLogError
-from tests.unit.rsm_spark.core.batched_log import CLAIMED, BatchedLog, asked, open_before, shown_of
+from tests.unit.rsm_spark.core.batched_log import CLAIMED, BatchedLog
+from tests.unit.rsm_spark.core.composed_log import asked, open_before, shown_of
 
 _STEPS = 120
 _SEEDS = 60
