@@ -1,8 +1,9 @@
-"""Batch reads: consecutive entries of a ledger in one answer, from memory and from disk.
+"""Batch reads: entries of a ledger in one answer, consecutive ones or such as are equally far apart.
 
-An answer holds entries in order from the one asked for, as many as were asked for, as fit, and as are there: it ends
-before the first that is missing or cannot be read. The first comes however long it is. What counts as size is what
-BookKeeper counts: the whole frame, prefix and lengths included.
+An answer holds entries in order from the one asked for, out of memory and from disk, as many as were asked for, as fit,
+and as are there: it ends before the first that is missing or cannot be read. So nobody can have a bookie look for more
+entries than it finds. The first comes however long it is. What counts as size is what BookKeeper counts: the whole
+frame, prefix and lengths included.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from ledger.storage.disk import Buffer
 from ledger.storage.entry_store import EntryStore
 from ledger.storage.read_queue import EntryRun
 from ledger.storage.tail import JournalPlace
-from ledger.wire.codes import V2_PROTOCOL_VERSION, Status, V2Opcode
+from ledger.wire.codes import Status
 from ledger.wire.frames import FRAME_BYTES_MAX
 from ledger.wire.packets import BatchReadRequest
+from ledger.wire.v2 import encode_batch_head
 
 Answer = Callable[[list[Buffer] | Status | None], None]
 """Gets the parts of the frame; None if the first entry is not held; or why it cannot be told."""
 
-_HEAD: Final = struct.Struct(">IIIqqq")
 _pack_length = struct.Struct(">I").pack
-_HEADER: Final = V2_PROTOCOL_VERSION << 24 | V2Opcode.BATCH_READ_ENTRY << 16
+_HEAD_BYTES: Final = 36
 _PREFIX_BYTES: Final = 4
 _LENGTH_BYTES: Final = 4
 
@@ -110,7 +111,7 @@ class _BatchRead:
         self._answer = answer
         self._done: Callable[[], None] = _nothing
         self._parts: list[Buffer] = []
-        self._frame_bytes = _HEAD.size
+        self._frame_bytes = _HEAD_BYTES
         self._max_bytes = max(0, min(request.max_bytes, FRAME_BYTES_MAX))
         self._next_id = request.entry_id
         self._left = request.max_count if request.max_count > 0 else ledger.last_entry_id + 1
@@ -133,7 +134,7 @@ class _BatchRead:
 
     def _add(self, entry_count: int, frame_bytes: int) -> None:
         self._frame_bytes = frame_bytes
-        self._next_id += entry_count
+        self._next_id += entry_count * self._request.stride
         self._left -= entry_count
 
     def start(self, done: Callable[[], None]) -> None:
@@ -148,7 +149,11 @@ class _BatchRead:
             self._end(None)
             return
         run = self._batches.store.read_run(
-            self._ledger.ledger_id, self._next_id, count_max=self._left, byte_count_max=left_bytes
+            self._ledger.ledger_id,
+            self._next_id,
+            count_max=self._left,
+            byte_count_max=left_bytes,
+            stride=self._request.stride,
         )
         run.add_done_callback(self._on_run)
 
@@ -176,8 +181,8 @@ class _BatchRead:
             self._answer(failure)
             return
         request, length = self._request, self._frame_bytes - _PREFIX_BYTES
-        head = _HEAD.pack(length, _HEADER, 0, request.ledger_id, request.entry_id, request.txn_id)
-        self._answer([head, *self._parts])
+        head = encode_batch_head(0, request.ledger_id, request.entry_id, request.txn_id, request.stride)
+        self._answer([_pack_length(length), head, *self._parts])
 
 
 def _nothing() -> None:

@@ -39,7 +39,13 @@ class _OpenRun(Protocol):
     """Checks the entries of one answer: `unseal_run` or `unseal_block`."""
 
     def __call__(
-        self, bodies: Sequence[bytes | memoryview], digest: Digest, *, ledger_id: int, first_entry_id: int
+        self,
+        bodies: Sequence[bytes | memoryview],
+        digest: Digest,
+        *,
+        ledger_id: int,
+        first_entry_id: int,
+        stride: int,
     ) -> tuple[Sequence[Entry] | EntryBlock, DigestError | None]:
         """Return the entries before the first that is damaged, and what is wrong with that one."""
         ...
@@ -49,6 +55,7 @@ class _Batch(msgspec.Struct, frozen=True, gc=False):
     """Token of a batch read; that of a single read is the entry id."""
 
     first_entry_id: int
+    stride: int
 
 
 class EntrySource:
@@ -158,10 +165,11 @@ class EntrySource:
             if run.count == 1:
                 singles.setdefault(run.bookie_id, []).append(run.first_entry_id)
                 continue
+            first, stride = run.first_entry_id, run.stride
             request = BatchReadRequest(
-                self._pool.take_txns(1), self._ledger_id, run.first_entry_id, run.count, _BATCH_BYTES
+                self._pool.take_txns(1), self._ledger_id, first, run.count, _BATCH_BYTES, stride=stride
             )
-            self._pool.ask(run.bookie_id, request, (queue, _Batch(run.first_entry_id)))
+            self._pool.ask(run.bookie_id, request, (queue, _Batch(first, stride)))
         for bookie_id, entry_ids in singles.items():
             self._pool.ask_entries(bookie_id, self._ledger_id, entry_ids, queue)
 
@@ -192,18 +200,23 @@ class EntrySource:
                     answer = self._corrupt(bookie_id, error)
                 singles.append((bookie_id, token, answer))
             elif isinstance(token, _Batch):
-                runs += self._take_batch(reader, bookie_id, token.first_entry_id, response, now)
+                runs += self._take_batch(reader, bookie_id, token, response, now)
             else:
                 singles.append((bookie_id, token, _miss(response)))
         return runs + reader.on_answers(singles, now) if singles else runs
 
     def _take_batch(
-        self, reader: RangeReader, bookie_id: str, first: int, response: Response, now: float
+        self, reader: RangeReader, bookie_id: str, asked: _Batch, response: Response, now: float
     ) -> list[ReadRun]:
+        first = asked.first_entry_id
         if not isinstance(response, BatchReadResponse) or response.status != Status.EOK or not response.bodies:
             return reader.on_batch(bookie_id, first, (), _miss(response), now)
+        if response.stride != asked.stride:
+            return reader.on_batch(bookie_id, first, (), Miss(MissKind.UNKNOWN, "it reads no stripes"), now)
         open_run: _OpenRun = unseal_block if reader.takes_blocks else unseal_run
-        entries, error = open_run(response.bodies, self._digest, ledger_id=self._ledger_id, first_entry_id=first)
+        entries, error = open_run(
+            response.bodies, self._digest, ledger_id=self._ledger_id, first_entry_id=first, stride=asked.stride
+        )
         miss = None if error is None else self._corrupt(bookie_id, error)
         return reader.on_batch(bookie_id, first, entries, miss, now)
 

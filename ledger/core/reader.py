@@ -1,8 +1,9 @@
 """Sans-IO reading of a run of entries: ahead of who takes them, from the next replica on a miss or a silence.
 
-Entries are asked for by *runs*: consecutive ones, of one segment, at one bookie. A run of several is one batch read;
-where bookies or the protocol do not know batch reads, and where not every bookie stores every entry (ensemble larger
-than write quorum), a run is one entry.
+Entries are asked for by *runs*: of one segment, at one bookie. A run of several is one batch read of consecutive ones;
+where not every bookie stores every entry (ensemble larger than write quorum: the ledger is striped), it is one of every
+so many-th entry, and the runs that lie among each other are put together (`Stripes`). Where bookies or the protocol do
+not know such reads, a run is one entry.
 
     unasked   id >= `_next_unasked`
     asked     in `_runs`, by the first entry of the run
@@ -15,6 +16,8 @@ A reader asks only for entries that exist (at or below the LAC, or the end of a 
 says "no such entry" is then one that missed it, never the end of the ledger.
 """
 
+# Longer than 400 lines: one read, whose window, runs and replicas decide together what is asked next.
+
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
@@ -26,6 +29,7 @@ from ledger.core.entry import Answer, Entry, Miss, MissKind
 from ledger.core.entry_block import EntryBlock
 from ledger.core.metadata import LedgerMetadata
 from ledger.core.quorum import write_set
+from ledger.core.stripes import STRIDE_MAX, Stripes
 from ledger.errors import DigestError, LedgerError, NoSuchEntryError, QuorumLostError, WrongPasswordError
 
 _WINDOW_ENTRIES_MIN: Final = 16
@@ -46,11 +50,15 @@ class ReadEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReadRun(msgspec.Struct, frozen=True, gc=False):
-    """Ask this bookie for `count` entries from this one on; answer with `RangeReader.on_answers` or `on_batch`."""
+    """Ask this bookie for `count` entries, this one and each `stride`-th behind it.
+
+    Answer with `RangeReader.on_answers` or `on_batch`.
+    """
 
     bookie_id: str
     first_entry_id: int
     count: int
+    stride: int = 1
 
 
 def replicas_of(metadata: LedgerMetadata, entry_id: int) -> list[str]:
@@ -66,17 +74,27 @@ class _Run:
         asked: Who was asked, in order; never empty.
         asked_at: When the last of them was.
         misses: What those said who do not have it. (Tuples: nothing that the garbage collector follows.)
+        stripes: Where its entries go, each `stripes.stride`-th one; None = they are consecutive.
 
     """
 
-    __slots__ = ("asked", "asked_at", "count", "first", "misses")
+    __slots__ = ("asked", "asked_at", "count", "first", "misses", "stripes")
 
-    def __init__(self, first: int, count: int, bookie_id: str, now: float) -> None:
+    def __init__(self, first: int, count: int, bookie_id: str, now: float, stripes: Stripes | None = None) -> None:
         self.first = first
         self.count = count
+        self.stripes = stripes
         self.asked: tuple[str, ...] = (bookie_id,)
         self.asked_at = now
         self.misses: tuple[tuple[str, Miss], ...] = ()
+
+    @property
+    def stride(self) -> int:
+        return 1 if self.stripes is None else self.stripes.stride
+
+    def asks(self, bookie_id: str) -> ReadRun:
+        """Return what to ask a bookie."""
+        return ReadRun(bookie_id, self.first, self.count, self.stride)
 
 
 class RangeReader:
@@ -121,8 +139,10 @@ class RangeReader:
         self._last = last
         self._next_unasked = first
         self._window_bytes = window_bytes
-        is_whole = metadata.quorum.ensemble_size == metadata.quorum.write_quorum
-        self._batch_bytes = batch_bytes if is_whole else None
+        ensemble_size = metadata.quorum.ensemble_size
+        is_whole = ensemble_size == metadata.quorum.write_quorum
+        self._stride = 1 if is_whole else ensemble_size
+        self._batch_bytes = batch_bytes if self._stride <= STRIDE_MAX else None
         self._singles_in_a_row = _SINGLES_IN_A_ROW if is_whole else 1
         self._is_size_known = entry_bytes is not None
         # Sums for the mean size; the first guess counts as one entry.
@@ -130,6 +150,7 @@ class RangeReader:
         self._seen_count = 1
         self._runs: dict[int, _Run] = {}
         self._ready: dict[int, Sequence[Entry] | EntryBlock] = {}
+        self._stripes: dict[int, Stripes] = {}  # That are not whole, by their first entries.
         self._suspects: Collection[str] = ()
         # Bookie -> when it last answered. One that streams what was asked for is not silent, however much that is.
         self._heard_at: dict[str, float] = {}
@@ -152,18 +173,34 @@ class RangeReader:
         while (first := self._next_unasked) <= limit:
             bookie_id = self._replicas(first)[0]
             segment_end = min(self._last, self._segment_end(first))
-            if self._batch_bytes is not None:
-                count = min(self._batch_entries(), segment_end - first + 1)
+            left = segment_end - first + 1
+            if self._batch_bytes is not None and self._stride == 1:
+                count = min(self._batch_entries(), left)
                 self._runs[first] = _Run(first, count, bookie_id, now)
                 requests.append(ReadRun(bookie_id, first, count))
                 self._next_unasked = first + count
                 continue
-            stride = self._singles_in_a_row
-            end = min(limit, segment_end, first - first % stride + stride - 1)
+            if self._batch_bytes is not None and left >= 2 * self._stride:
+                count = min(max(self._batch_entries(), 2 * self._stride), left)
+                requests += self._ask_stripes(first, count, now)
+                self._next_unasked = first + count
+                continue
+            in_a_row = self._singles_in_a_row
+            end = min(limit, segment_end, first - first % in_a_row + in_a_row - 1)
             for entry_id in range(first, end + 1):
                 self._runs[entry_id] = _Run(entry_id, 1, bookie_id, now)
                 requests.append(ReadRun(bookie_id, entry_id, 1))
             self._next_unasked = end + 1
+        return requests
+
+    def _ask_stripes(self, first: int, count: int, now: float) -> list[ReadRun]:
+        """Ask for consecutive entries, each of those that hold some for its own."""
+        stripes = self._stripes[first] = Stripes(first, count, self._stride, takes_blocks=self.takes_blocks)
+        requests: list[ReadRun] = []
+        for entry_id in range(first, first + self._stride):
+            own = (first + count - entry_id + self._stride - 1) // self._stride
+            run = self._runs[entry_id] = _Run(entry_id, own, self._replicas(entry_id)[0], now, stripes)
+            requests.append(run.asks(run.asked[0]))
         return requests
 
     def on_answers(self, answers: Iterable[tuple[str, int, Answer]], now: float) -> list[ReadRun]:
@@ -177,7 +214,10 @@ class RangeReader:
                 heard_at[bookie_id] = now
                 if run is not None and run.count == 1:
                     del runs[entry_id]
-                    ready[entry_id] = (answer,)
+                    if run.stripes is None:
+                        ready[entry_id] = (answer,)
+                    else:
+                        self._put(run, (answer,))
                     self._seen_bytes += len(answer.payload)
                     self._seen_count += 1
             elif run is not None:
@@ -194,7 +234,8 @@ class RangeReader:
         Args:
             bookie_id: Who answers.
             first: First entry that was asked for.
-            entries: What came, from `first` on; it may be less than was asked for. Blocks are taken by `take_blocks`.
+            entries: What came, from `first` on, so far apart as was asked for; it may be less. Blocks are taken by
+                `take_blocks`.
             miss: Why the entry after these did not come, if the bookie said so or it is damaged.
             now: Time.
 
@@ -214,16 +255,19 @@ class RangeReader:
             else:
                 entries = entries[: run.count]
                 self._seen_bytes += sum([len(entry.payload) for entry in entries])
-            self._ready[first] = entries
+            if run.stripes is None:
+                self._ready[first] = entries
+            else:
+                self._put(run, entries)
             self._seen_count += len(entries)
             self._is_size_known = True
             if len(entries) == run.count:
                 return requests
             # The rest, where the first part came from: most often it was only too much for one answer.
-            run = _Run(first + len(entries), run.count - len(entries), bookie_id, now)
+            run = _Run(first + len(entries) * run.stride, run.count - len(entries), bookie_id, now, run.stripes)
             self._runs[run.first] = run
             if miss is None:
-                requests.append(ReadRun(bookie_id, run.first, run.count))
+                requests.append(run.asks(bookie_id))
         if miss is not None:
             requests += self._on_miss(run, bookie_id, miss, now)
         return requests
@@ -273,7 +317,12 @@ class RangeReader:
         return blocks
 
     def validate(self) -> None:
-        spans = [(run.first, run.count) for run in self._runs.values()]
+        spans = [(stripes.first_entry_id, stripes.count) for stripes in self._stripes.values()]
+        for run in self._runs.values():
+            if run.stripes is None:
+                spans.append((run.first, run.count))
+            elif run.stripes.first_entry_id not in self._stripes:
+                spans += [(run.first + number * run.stride, 1) for number in range(run.count)]
         spans += [(first, len(entries)) for first, entries in self._ready.items()]
         expected = self.next_entry_id
         for first, count in sorted(spans):
@@ -294,6 +343,7 @@ class RangeReader:
             return []  # another one was asked as well, and may still answer
         if run.count > 1 and any(miss.kind == MissKind.UNKNOWN for _, miss in run.misses):
             return self._split(run, now)
+        self._take_apart(run)
         self.failure = read_failure(self.ledger_id, run.first, run.misses)
         self._last = run.first - 1
         return []
@@ -302,19 +352,36 @@ class RangeReader:
         for bookie_id in self._replicas(run.first):
             if bookie_id not in run.asked:
                 run.asked += (bookie_id,)
-                return [ReadRun(bookie_id, run.first, run.count)]
+                return [run.asks(bookie_id)]
         return []
 
     def _split(self, run: _Run, now: float) -> list[ReadRun]:
         """Ask for each entry of a batch that nobody answers: perhaps only batch reads are not understood."""
         self.has_split = True
         self._batch_bytes = None
+        self._take_apart(run)
         requests: list[ReadRun] = []
-        for entry_id in range(run.first, run.first + run.count):
+        for entry_id in range(run.first, run.first + run.count * run.stride, run.stride):
             bookie_id = self._replicas(entry_id)[0]
             self._runs[entry_id] = _Run(entry_id, 1, bookie_id, now)
             requests.append(ReadRun(bookie_id, entry_id, 1))
         return requests
+
+    def _put(self, run: _Run, entries: Sequence[Entry] | EntryBlock) -> None:
+        """Put entries of a run where they belong; they are ready when what lies among them has come, too."""
+        stripes = run.stripes
+        assert stripes is not None
+        if stripes.first_entry_id not in self._stripes:  # It was taken apart.
+            self._ready.update(stripes.one_by_one(run.first, entries))
+            return
+        stripes.put(run.first, entries)
+        if stripes.is_whole:
+            self._ready[stripes.first_entry_id] = self._stripes.pop(stripes.first_entry_id).taken()
+
+    def _take_apart(self, run: _Run) -> None:
+        """Have the entries that came of a run's stripes ready each by itself: the others will come so, or never."""
+        if run.stripes is not None and self._stripes.pop(run.stripes.first_entry_id, None) is not None:
+            self._ready.update(run.stripes.present())
 
     def _forgive(self) -> None:
         """Trust the bookies again that have answered since they were silent."""

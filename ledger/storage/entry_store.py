@@ -259,25 +259,26 @@ class EntryStore:
         return [generation.sequence for generation in self.journal.generations]
 
     def read_run(
-        self, ledger_id: int, first_entry_id: int, *, count_max: int, byte_count_max: int
+        self, ledger_id: int, first_entry_id: int, *, count_max: int, byte_count_max: int, stride: int = 1
     ) -> asyncio.Future[EntryRun]:
-        """Read consecutive entries, from memory, journal and segments: what a batch read answers.
+        """Read entries, from memory, journal and segments: what a batch read answers.
 
         Args:
             ledger_id: The ledger.
             first_entry_id: The first entry.
             count_max: Entries at most, >= 1.
             byte_count_max: Bytes at most, four more counted for each entry; the first comes however large it is.
+            stride: How far apart the entries are; 1 = they are consecutive.
 
         Returns:
             A future of a run, which may be shorter than what is held. Its pieces, joined, are
             (length (4, big-endian), entry)*. The future is done at once if all lies in memory.
 
         """
-        tail = TailRun(self.find, ledger_id, first_entry_id, count_max, byte_count_max)
+        tail = TailRun(self.find, ledger_id, first_entry_id, count_max, byte_count_max, stride)
         if tail.entry_count:
             return tail.finish(self.read_queue.read)
-        run = self.read_queue.read_run(ledger_id, first_entry_id, count_max, byte_count_max)
+        run = self.read_queue.read_run(ledger_id, first_entry_id, count_max, byte_count_max, stride)
         return tail.follow(run)
 
     def list_entries(self, ledger_id: int) -> asyncio.Future[list[int]]:

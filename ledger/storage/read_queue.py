@@ -35,7 +35,7 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
 
 
 class EntryRun(msgspec.Struct):
-    """Consecutive entries of one ledger.
+    """Entries of one ledger, consecutive ones or such as are equally far apart.
 
     Attributes:
         entry_count: How many; 0 with no `error` says that the first is not held.
@@ -232,10 +232,11 @@ class ReadQueue:
     # -- runs ----------------------------------------------------------------------------------------------
 
     def read_run(
-        self, ledger_id: int, first_entry_id: int, count_max: int, byte_count_max: int
+        self, ledger_id: int, first_entry_id: int, count_max: int, byte_count_max: int, stride: int
     ) -> asyncio.Future[EntryRun]:
-        """Read consecutive entries from segments: at least the first if it is held, however large it is."""
-        future = self._executor.submit(partial(self._read_run, ledger_id, first_entry_id, count_max, byte_count_max))
+        """Read entries, `stride` apart, from segments: at least the first if it is held, however large it is."""
+        read = partial(self._read_run, ledger_id, first_entry_id, count_max, byte_count_max, stride)
+        future = self._executor.submit(read)
         future.add_done_callback(self._note_error)
         return future
 
@@ -245,7 +246,9 @@ class ReadQueue:
             if isinstance(error, CorruptIndexError):
                 self._on_error(error)
 
-    def _read_run(self, ledger_id: int, first_entry_id: int, count_max: int, byte_count_max: int) -> EntryRun:
+    def _read_run(
+        self, ledger_id: int, first_entry_id: int, count_max: int, byte_count_max: int, stride: int
+    ) -> EntryRun:
         run = EntryRun(pieces=[])
         entry_id = first_entry_id
         while run.entry_count < count_max:
@@ -256,13 +259,13 @@ class ReadQueue:
                 if not run.entry_count:
                     run.error = block
                 break
-            count, piece = block.run(entry_id, count_max - run.entry_count, byte_count_max - run.byte_count)
+            count, piece = block.run(entry_id, count_max - run.entry_count, byte_count_max - run.byte_count, stride)
             if not count and not run.entry_count:
-                count, piece = block.run(entry_id, 1, 1 << 62)
+                count, piece = block.run(entry_id, 1, 1 << 62, stride)
             if not count:
                 break
             run.add(count, piece)
-            entry_id += count
+            entry_id += count * stride
         return run
 
 

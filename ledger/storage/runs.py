@@ -1,4 +1,4 @@
-"""Runs of consecutive entries out of the tail: in memory, or in journal files whose chunks were evicted."""
+"""Runs of entries, neighbours or equally far apart, out of the tail: in memory, or in journal files out of memory."""
 
 from __future__ import annotations
 
@@ -24,15 +24,19 @@ class TailRun:
         first_entry_id: The first entry.
         count_max: Entries at most.
         byte_count_max: Bytes at most, lengths included; the first entry comes however large it is.
+        stride: How far apart they are.
 
     """
 
-    def __init__(self, find: Find, ledger_id: int, first_entry_id: int, count_max: int, byte_count_max: int) -> None:
+    def __init__(
+        self, find: Find, ledger_id: int, first_entry_id: int, count_max: int, byte_count_max: int, stride: int
+    ) -> None:
         self._find = find
         self._ledger_id = ledger_id
         self._next = first_entry_id
         self._count_max = count_max
         self._byte_count_max = byte_count_max
+        self._stride = stride
         self._byte_count = 0
         self._found: list[Buffer | JournalPlace] = []
         self._first = first_entry_id
@@ -53,13 +57,13 @@ class TailRun:
                 return
             self._byte_count += _LENGTH_BYTES + length
             self._found.append(found)
-            self._next += 1
+            self._next += self._stride
 
     def finish(self, read: Read) -> asyncio.Future[EntryRun]:
         """Return the run, after a trip to the disk for what is not in memory."""
         done: asyncio.Future[EntryRun] = asyncio.get_running_loop().create_future()
         lookups = [
-            Lookup(self._ledger_id, self._first + n, found)
+            Lookup(self._ledger_id, self._first + n * self._stride, found)
             for n, found in enumerate(self._found)
             if isinstance(found, JournalPlace)
         ]
@@ -114,7 +118,7 @@ class TailRun:
         return done
 
     def _extend(self, run: EntryRun) -> None:
-        entry_id = self._first + run.entry_count
+        entry_id = self._first + run.entry_count * self._stride
         while run.entry_count < self._count_max:
             found = self._find(self._ledger_id, entry_id)
             if found is None or isinstance(found, JournalPlace):
@@ -124,4 +128,4 @@ class TailRun:
             run.pieces += (len(found).to_bytes(_LENGTH_BYTES, "big"), found)
             run.byte_count += _LENGTH_BYTES + len(found)
             run.entry_count += 1
-            entry_id += 1
+            entry_id += self._stride

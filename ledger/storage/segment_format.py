@@ -92,15 +92,17 @@ class Block(msgspec.Struct, frozen=True):
         start = self.ends[position - 1] if position else HEADER_BYTES + self.header.table_bytes
         return bytes(self.data[start + 4 : self.ends[position]])
 
-    def run(self, first_entry_id: int, count_max: int, byte_count_max: int) -> tuple[int, memoryview]:
-        """Return how many consecutive entries from `first_entry_id` on this block gives, and their bytes.
+    def run(self, first_entry_id: int, count_max: int, byte_count_max: int, stride: int = 1) -> tuple[int, memoryview]:
+        """Return how many entries, `stride` apart, from `first_entry_id` on this block gives, and their bytes.
 
-        The bytes are (length (4, big-endian), entry)*, one slice of the block, at most `byte_count_max` of them; the
-        count is 0 if the entry is not here or too large.
+        The bytes are (length (4, big-endian), entry)*, at most `byte_count_max` of them; consecutive entries are one
+        slice of the block. The count is 0 if the first entry is not here or too large.
         """
         position = bisect_left(self.ids, first_entry_id)
         if position == len(self.ids) or self.ids[position] != first_entry_id:
             return 0, self.data[:0]
+        if stride > 1:
+            return self._apart(position, count_max, byte_count_max, stride)
         ids = self.ids
         end = min(len(ids), position + count_max)
         if ids[end - 1] - first_entry_id != end - 1 - position:  # Not dense: up to the first gap.
@@ -110,6 +112,21 @@ class Block(msgspec.Struct, frozen=True):
         if end == position:
             return 0, self.data[:0]
         return end - position, self.data[start : self.ends[end - 1]]
+
+    def _apart(self, position: int, count_max: int, byte_count_max: int, stride: int) -> tuple[int, memoryview]:
+        """Do as `run` for entries that are not neighbours, from the one at a position of the block on."""
+        ids, ends = self.ids, self.ends
+        pieces: list[memoryview] = []
+        wanted, left = ids[position], byte_count_max
+        while len(pieces) < count_max and position < len(ids) and ids[position] == wanted:
+            start = ends[position - 1] if position else HEADER_BYTES + self.header.table_bytes
+            left -= ends[position] - start
+            if left < 0:
+                break
+            pieces.append(self.data[start : ends[position]])
+            wanted += stride
+            position = bisect_left(ids, wanted, position + 1, min(len(ids), position + stride))
+        return len(pieces), memoryview(b"".join(pieces))
 
     def entries(self) -> Iterator[tuple[int, memoryview]]:
         """Yield (entry id, entry) in order."""

@@ -19,6 +19,9 @@ INFO_FLAG_FREE_DISK: Final = 2
 V2_FLAG_FENCE: Final = 1
 V2_FLAG_RECOVERY_ADD: Final = 2
 V2_FLAG_HIGH_PRIORITY: Final = 4
+V2_STRIDE_SHIFT: Final = 8
+"""The upper eight bits of the flags of a batch read, and of its answer, are its stride; 0 = 1. It is of this project:
+who does not know it does not look at them, and answers with 0."""
 
 PRIORITY_RECOVERY: Final = 100
 """Priority of recovery traffic: a read-only bookie still takes adds that carry it."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hmac
 import struct
 from collections.abc import Iterable
+from itertools import count
 from typing import Final
 
 from crc32c import crc32c
@@ -134,9 +135,9 @@ def unseal(body: bytes | memoryview, digest: Digest, *, ledger_id: int, entry_id
 
 
 def unseal_run(
-    bodies: Iterable[bytes | memoryview], digest: Digest, *, ledger_id: int, first_entry_id: int
+    bodies: Iterable[bytes | memoryview], digest: Digest, *, ledger_id: int, first_entry_id: int, stride: int = 1
 ) -> tuple[list[Entry], DigestError | None]:
-    """Check consecutive entries that a bookie sent in one answer, from `first_entry_id` on.
+    """Check entries that a bookie sent in one answer, `stride` apart, from `first_entry_id` on.
 
     Returns:
         The entries before the first one that is damaged, and what is wrong with that one; None if all are whole.
@@ -146,13 +147,13 @@ def unseal_run(
     append = entries.append
     if digest.type != DigestType.CRC32C:
         try:
-            for entry_id, body in enumerate(bodies, first_entry_id):
+            for entry_id, body in zip(count(first_entry_id, stride), bodies, strict=False):
                 append(unseal(body, digest, ledger_id=ledger_id, entry_id=entry_id))
         except DigestError as error:
             return entries, error
         return entries, None
     unpack = _CRC_HEADER.unpack_from
-    for entry_id, body in enumerate(bodies, first_entry_id):
+    for entry_id, body in zip(count(first_entry_id, stride), bodies, strict=False):
         if len(body) >= _CRC_HEADER.size:
             found_ledger, found_entry, last_add_confirmed, length, crc = unpack(body)
             payload = bytes(body[_CRC_HEADER.size :])
@@ -171,16 +172,16 @@ def unseal_run(
 
 
 def unseal_block(
-    bodies: Iterable[bytes | memoryview], digest: Digest, *, ledger_id: int, first_entry_id: int
+    bodies: Iterable[bytes | memoryview], digest: Digest, *, ledger_id: int, first_entry_id: int, stride: int = 1
 ) -> tuple[EntryBlock, DigestError | None]:
-    """Do as `unseal_run`, but make no object of an entry but its payload.
+    """Do as `unseal_run`, but make no object of an entry but its payload; the block's entries are `stride` apart.
 
     Returns:
         The entries before the first one that is damaged, and what is wrong with that one; None if all are whole.
 
     """
     if digest.type != DigestType.CRC32C:
-        run, error = unseal_run(bodies, digest, ledger_id=ledger_id, first_entry_id=first_entry_id)
+        run, error = unseal_run(bodies, digest, ledger_id=ledger_id, first_entry_id=first_entry_id, stride=stride)
         return EntryBlock.of(run) if run else EntryBlock(first_entry_id, (), ()), error
     payloads: list[bytes] = []
     lengths: list[int] = []
@@ -199,7 +200,7 @@ def unseal_block(
             ):
                 take(payload)
                 take_length(length)
-                entry_id += 1
+                entry_id += stride
                 continue
         try:  # for its message
             unseal(body, digest, ledger_id=ledger_id, entry_id=entry_id)

@@ -55,13 +55,15 @@ class ReadRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class BatchReadRequest(msgspec.Struct, frozen=True, gc=False):
-    """Read consecutive entries from `entry_id` on; protocol v2 only.
+    """Read entries from `entry_id` on; protocol v2 only.
 
     Attributes:
         txn_id: Carried by the request and its response.
         max_count: Entries at most; 0 or less leaves it to `max_bytes`.
         max_bytes: Of the whole response. The first entry comes even if it is longer; the bookie has a limit of its own.
         is_fencing: As for `ReadRequest`.
+        stride: How far apart the entries are, 1 to 255. Only bookies of this project know others than 1: those of
+            before, and BookKeeper's, read consecutive entries, and say so by the stride of the answer.
 
     """
 
@@ -73,6 +75,7 @@ class BatchReadRequest(msgspec.Struct, frozen=True, gc=False):
     master_key: bytes | None = None
     is_fencing: bool = False
     priority: int = 0
+    stride: int = 1
 
 
 class AuthRequest(msgspec.Struct, frozen=True, gc=False):
@@ -209,13 +212,14 @@ class ReadResponse(msgspec.Struct, frozen=True, gc=False):
 
 
 class BatchReadResponse(msgspec.Struct, frozen=True, gc=False):
-    """The entries from `entry_id` on, sealed, in order; none unless the status is EOK."""
+    """The entries from `entry_id` on, `stride` apart, sealed, in order; none unless the status is EOK."""
 
     txn_id: int
     status: Status
     ledger_id: int
     entry_id: int
     bodies: Sequence[bytes | memoryview] = ()
+    stride: int = 1
 
 
 class AuthResponse(msgspec.Struct, frozen=True, gc=False):

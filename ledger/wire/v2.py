@@ -10,7 +10,8 @@ All integers are big-endian; a packet begins with version (8 bits), operation (8
     log-in       header, AuthMessage (protobuf); the answer is the same
 
 There is no transaction but a batch read's `request`: other answers are matched by operation, ledger and entry. The
-runs of the hot path have codecs of their own (`ledger.wire.v2_fast`). Encoders return whole frames, length included.
+stride of a batch read is in its flags (`V2_STRIDE_SHIFT`). The runs of the hot path have codecs of their own
+(`ledger.wire.v2_fast`). Encoders return whole frames, length included.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
+from ledger.core.stripes import STRIDE_MAX
 from ledger.errors import RemoteProtocolError, UsageError
 from ledger.wire import packets as p
 from ledger.wire.body_run import BodyRun
@@ -31,6 +33,7 @@ from ledger.wire.codes import (
     V2_FLAG_RECOVERY_ADD,
     V2_PROTOCOL_VERSION,
     V2_STATUSES,
+    V2_STRIDE_SHIFT,
     V3_FIRST_BYTE,
     Status,
     V2Opcode,
@@ -83,7 +86,8 @@ def decode_request(packet: bytes | memoryview) -> p.Request:
         case V2Opcode.BATCH_READ_ENTRY:
             key = _key_behind(packet, _BATCH_READ.size)
             _, ledger_id, entry_id, txn_id, count, size = _BATCH_READ.unpack_from(packet)
-            return p.BatchReadRequest(txn_id, ledger_id, entry_id, count, size, key, is_fencing, priority)
+            stride = flags >> V2_STRIDE_SHIFT or 1
+            return p.BatchReadRequest(txn_id, ledger_id, entry_id, count, size, key, is_fencing, priority, stride)
         case V2Opcode.AUTH:
             return p.AuthRequest(0, *_auth_message(packet))
         case _:
@@ -145,7 +149,7 @@ def encode_request(request: p.Request) -> bytes:
             header = _READ_ENTRY | _read_flags(request)
             return frame(_READ.pack(header, request.ledger_id, request.entry_id) + (request.master_key or b""))
         case p.BatchReadRequest():
-            header = _BATCH_READ_ENTRY | _read_flags(request)
+            header = _BATCH_READ_ENTRY | _read_flags(request) | _stride_flags(request.stride)
             packed = _BATCH_READ.pack(
                 header, request.ledger_id, request.entry_id, request.txn_id, request.max_count, request.max_bytes
             )
@@ -177,7 +181,7 @@ def encode_response(response: p.Response) -> bytes:
         case p.BatchReadResponse():
             code = V2_CODES[response.status]
             parts: list[bytes | memoryview] = [
-                _BATCH_ANSWER.pack(_BATCH_READ_ENTRY, code, response.ledger_id, response.entry_id, response.txn_id)
+                encode_batch_head(code, response.ledger_id, response.entry_id, response.txn_id, response.stride)
             ]
             for body in response.bodies:
                 parts += (_LENGTH.pack(len(body)), body)
@@ -186,6 +190,11 @@ def encode_response(response: p.Response) -> bytes:
             return _auth_frame(response.plugin, response.payload)
         case _:
             raise UsageError(f"protocol v2 cannot carry {response!r:.200}")
+
+
+def encode_batch_head(code: int, ledger_id: int, entry_id: int, txn_id: int, stride: int) -> bytes:
+    """Return the packet of a batch answer up to its first entry."""
+    return _BATCH_ANSWER.pack(_BATCH_READ_ENTRY | _stride_flags(stride), code, ledger_id, entry_id, txn_id)
 
 
 def encode_read_response_head(ledger_id: int, entry_id: int, body_bytes: int) -> bytes:
@@ -247,7 +256,7 @@ def _key_behind(packet: bytes | memoryview, start: int) -> bytes | None:
 def _batch_read_response(packet: bytes | memoryview, status: Status) -> p.BatchReadResponse:
     if len(packet) < _BATCH_ANSWER.size:
         raise RemoteProtocolError(f"a v2 batch answer of {len(packet)} bytes is cut short")
-    _, _, ledger_id, entry_id, txn_id = _BATCH_ANSWER.unpack_from(packet)
+    header, _, ledger_id, entry_id, txn_id = _BATCH_ANSWER.unpack_from(packet)
     starts: list[int] = []
     ends: list[int] = []
     start, end = _BATCH_ANSWER.size, len(packet)
@@ -262,7 +271,8 @@ def _batch_read_response(packet: bytes | memoryview, status: Status) -> p.BatchR
         start += length
         ends.append(start)
     bodies = BodyRun(packet, starts, ends) if status == Status.EOK else ()
-    return p.BatchReadResponse(txn_id, status, ledger_id, entry_id, bodies)
+    stride = (header & 0xFFFF) >> V2_STRIDE_SHIFT or 1
+    return p.BatchReadResponse(txn_id, status, ledger_id, entry_id, bodies, stride)
 
 
 def _auth_message(packet: bytes | memoryview) -> tuple[str, bytes]:
@@ -288,3 +298,9 @@ def _priority_flag(priority: int) -> int:
 
 def _read_flags(request: p.ReadRequest | p.BatchReadRequest) -> int:
     return _priority_flag(request.priority) | (V2_FLAG_FENCE if request.is_fencing else 0)
+
+
+def _stride_flags(stride: int) -> int:
+    if not 1 <= stride <= STRIDE_MAX:
+        raise UsageError(f"a batch read of entries {stride} apart: 1 to {STRIDE_MAX} go")
+    return stride << V2_STRIDE_SHIFT if stride > 1 else 0

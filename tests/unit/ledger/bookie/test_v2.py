@@ -156,6 +156,50 @@ async def test_a_batch_read_answers_as_many_as_are_asked_for_fit_and_are_there(b
 
 
 @bookie
+async def test_a_batch_read_of_entries_that_are_apart_gives_these_and_says_so(bench, client) -> None:
+    bodies = await stored(bench, client)
+    size = len(bodies[0])
+    cases = [
+        (batch(1, 1, 5, stride=3), bodies[1:14:3]),
+        (batch(1, 2, stride=3), bodies[2::3]),
+        (batch(1, 0, 2, 0, stride=7), bodies[:1]),
+        (batch(1, 3, 0, 36 + 4 * (size + 4), stride=2), bodies[3:11:2]),
+        (batch(1, 3, 0, 36 + 4 * (size + 4) - 1, stride=2), bodies[3:9:2]),
+        (batch(1, 19, 1 << 30, 1 << 62, stride=255), bodies[-1:]),
+        (batch(1, 0, -(1 << 31), -(1 << 62), stride=255), bodies[:1]),
+        (batch(1, -1, 9, stride=3), bodies[-1:]),
+    ]
+    for _ in range(2):
+        for request, expected in cases:
+            found = await client.ask_one(request)
+            assert (found.status, found.entry_id, found.stride) == (OK, request.entry_id, request.stride)
+            assert [bytes(x) for x in found.bodies] == expected
+        await bench.start()  # The second time they are read from segments.
+        client = Client(bench, 2)
+
+
+@bookie
+async def test_a_bookie_of_a_striped_ledger_gives_its_own_entries_and_looks_no_further(bench, client) -> None:
+    """With ensemble 3 and write quorum 2 it has two of three; entry 9 is lost, and far behind there is one more."""
+    own = [n for n in range(30) if n % 3 != 2 and n != 9]
+    requests = {n: add(1, n) for n in [*own, 1 << 50]}
+    await client.ask(*requests.values())
+    for _ in range(2):
+        for request, expected in (
+            (batch(1, 0, stride=3), [0, 3, 6]),
+            (batch(1, 12, stride=3), [12, 15, 18, 21, 24, 27]),
+            (batch(1, 1, 4, stride=3), [1, 4, 7, 10]),
+            (batch(1, 12, 1 << 30, 1 << 62), [12, 13]),
+        ):
+            found = await client.ask_one(request)
+            assert [bytes(x) for x in found.bodies] == [requests[n].body for n in expected]
+        assert await status(client, batch(1, 9, stride=3)) == Status.ENOENTRY
+        assert await status(client, batch(1, 2, stride=255)) == Status.ENOENTRY
+        await bench.start()
+        client = Client(bench, 2)
+
+
+@bookie
 async def test_a_batch_read_ends_where_an_entry_is_missing(bench, client) -> None:
     await client.ask(add(1, 0), add(1, 1), add(1, 3))
     for _ in range(2):
@@ -178,6 +222,12 @@ def test_batch_reads_go_over_memory_journal_files_and_segments() -> None:
             found = await client.ask_one(batch(1, position, 0, 2_000))
             assert [bytes(x) for x in found.bodies] == [x.body for x in requests[position:][: len(found.bodies)]]
             position, rounds = position + len(found.bodies), rounds + 1
+        for first in range(7):
+            position = first
+            while position < 600:
+                found = await client.ask_one(batch(1, position, 0, 2_000, stride=7))
+                assert [bytes(x) for x in found.bodies] == [x.body for x in requests[position::7][: len(found.bodies)]]
+                position += 7 * len(found.bodies)
         assert rounds > 10
 
     asyncio.run(run())

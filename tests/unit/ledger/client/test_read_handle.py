@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ledger.bookie.batch_reads import BatchReads
 from ledger.client.pool import ConnectionPool
 from ledger.client.read_handle import ReadHandle
 from ledger.core.entry import Entry
@@ -131,6 +132,38 @@ def test_a_bookie_that_does_not_know_batch_reads_is_read_entry_by_entry(
         assert len(refused) <= 3  # each replica was tried once, not for every read
 
     run(scenario, protocol=protocol)
+
+
+@pytest.mark.parametrize("strange", [(), (1,), (0, 1, 2)])
+def test_bookies_that_read_no_stripes_are_read_entry_by_entry_where_nobody_else_has_them(
+    strange: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BookKeeper's answer with the neighbours that they have, and say no stride."""
+
+    async def scenario(world: World) -> None:
+        reader = await world.client.open(await world.closed(900, size=100, ensemble=(3, 2, 2)))
+        stores = [world.cluster.servers[f"b{number}"].store for number in strange]
+        read, asked, without = BatchReads.read, list[int](), list[int]()
+
+        def read_neighbours(self: BatchReads, connection: Any, ledger: Any, request: Any, answer: Any) -> None:
+            asked.append(request.stride)
+            if any(store is self.store for store in stores):
+                without.append(request.entry_id)
+                request = msgspec.structs.replace(request, stride=1)
+            read(self, connection, ledger, request, answer)
+
+        monkeypatch.setattr(BatchReads, "read", read_neighbours)
+        for _ in range(3):
+            check(await reader.read(0, 899), 0, 899)
+            found = [block async for blocks in reader.blocks(5, 888) for block in blocks]
+            assert [int(payload) for block in found for payload in block.payloads] == list(range(5, 889))
+        assert set(asked) == {3}
+        assert bool(without) == bool(strange)
+        assert not reader.digest_failures
+        if len(strange) == 3:
+            assert len(asked) < 20, "they are not asked again and again"
+
+    run(scenario, protocol="v2", read_batch_bytes=20_000)
 
 
 def test_what_lies_beyond_the_end_or_the_lac_is_a_clear_error() -> None:

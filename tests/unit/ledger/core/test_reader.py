@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.core.entry import Entry, Miss, MissKind
+from ledger.core.entry_block import EntryBlock
 from ledger.core.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from ledger.core.quorum import QuorumConfig
 from ledger.core.reader import RangeReader, ReadRun, replicas_of
@@ -23,6 +24,7 @@ def metadata_of(quorum: QuorumConfig, *segments: Segment) -> LedgerMetadata:
 
 
 STRIPED = metadata_of(QuorumConfig(3, 2, 2), Segment(0, ("a", "b", "c")), Segment(2, ("d", "b", "c")))
+WIDE = metadata_of(QuorumConfig(3, 2, 2), Segment(0, ("a", "b", "c")))
 WHOLE = metadata_of(QuorumConfig(3, 3, 2), Segment(0, ("a", "b", "c")))
 TWO = metadata_of(QuorumConfig(2, 2, 2), Segment(0, ("a", "b")))
 
@@ -37,6 +39,21 @@ def entries(first: int, count: int, size: int = 1) -> list[Entry]:
 
 def miss(kind: MissKind) -> Miss:
     return Miss(kind, kind.name)
+
+
+def stripe(first: int, count: int) -> list[Entry]:
+    return [entry(first + 3 * number) for number in range(count)]
+
+
+def give(reader: RangeReader, bookie_id: str, first: int, found: list[Entry]) -> list[ReadRun]:
+    return reader.on_batch(bookie_id, first, EntryBlock.of(found) if reader.takes_blocks else found, None, 0)
+
+
+def took(reader: RangeReader) -> list[int]:
+    """Take what is ready; return the ids."""
+    if not reader.takes_blocks:
+        return [one.entry_id for one in reader.take()]
+    return [block.first_entry_id + number for block in reader.take_blocks() for number in range(len(block))]
 
 
 def singles(*pairs: tuple[str, int]) -> list[ReadRun]:
@@ -139,8 +156,67 @@ def test_a_batch_ends_with_its_segment() -> None:
     assert runs[1].bookie_id in "cd"
 
 
-def test_striped_ledgers_are_read_entry_by_entry() -> None:
-    assert all(run.count == 1 for run in RangeReader(1, STRIPED, 0, 9, batch_bytes=1000).ask(0))
+def test_each_bookie_of_a_striped_ledger_is_asked_for_its_own_entries_in_one_go() -> None:
+    runs = RangeReader(1, WIDE, 0, 16, batch_bytes=1000, entry_bytes=1).ask(0)
+    assert runs == [ReadRun("a", 0, 6, 3), ReadRun("b", 1, 6, 3), ReadRun("c", 2, 5, 3)]
+
+
+def test_the_segments_of_a_striped_ledger_are_asked_for_apart_and_a_short_one_entry_by_entry() -> None:
+    runs = RangeReader(1, STRIPED, 0, 9, batch_bytes=1000, entry_bytes=1).ask(0)
+    assert runs == [*singles(("a", 0), ("b", 1)), ReadRun("c", 2, 3, 3), ReadRun("d", 3, 3, 3), ReadRun("b", 4, 2, 3)]
+
+
+def test_a_ledger_with_more_stripes_than_a_request_can_name_is_read_entry_by_entry() -> None:
+    bookies = tuple(f"b{number}" for number in range(256))
+    metadata = metadata_of(QuorumConfig(256, 2, 2), Segment(0, bookies))
+    assert all(run.count == 1 for run in RangeReader(1, metadata, 0, 999, batch_bytes=1000, entry_bytes=1).ask(0))
+
+
+@pytest.mark.parametrize("takes_blocks", [False, True])
+def test_stripes_are_handed_out_in_order_when_all_have_come(*, takes_blocks: bool) -> None:
+    reader = RangeReader(1, WIDE, 0, 7, batch_bytes=1000, entry_bytes=1)
+    reader.takes_blocks = takes_blocks
+    reader.ask(0)
+    assert give(reader, "c", 2, stripe(2, 2)) == []
+    assert give(reader, "a", 0, stripe(0, 3)) == []
+    assert took(reader) == []
+    assert give(reader, "b", 1, stripe(1, 1)) == [ReadRun("b", 4, 2, 3)]
+    assert give(reader, "b", 4, stripe(4, 2)) == []
+    assert took(reader) == list(range(8))
+    assert reader.is_done
+
+
+@pytest.mark.parametrize("takes_blocks", [False, True])
+def test_bookies_that_read_no_stripes_are_read_entry_by_entry_and_what_came_of_others_is_kept(
+    *, takes_blocks: bool
+) -> None:
+    reader = RangeReader(1, WIDE, 0, 8, batch_bytes=1000, entry_bytes=1)
+    reader.takes_blocks = takes_blocks
+    reader.ask(0)
+    give(reader, "a", 0, stripe(0, 3))
+    assert reader.on_batch("b", 1, [], miss(MissKind.UNKNOWN), 0) == [ReadRun("c", 1, 3, 3)]
+    runs = reader.on_batch("c", 1, [], miss(MissKind.UNKNOWN), 0)
+    assert runs == singles(("b", 1), ("b", 4), ("b", 7))
+    assert reader.has_split
+    reader.validate()
+    give(reader, "c", 2, stripe(2, 3))
+    reader.on_answers([(run.bookie_id, run.first_entry_id, entry(run.first_entry_id)) for run in runs], 0)
+    reader.validate()
+    assert took(reader) == list(range(9))
+
+
+def test_entries_before_one_that_is_lost_in_a_stripe_are_still_read() -> None:
+    reader = RangeReader(1, WIDE, 0, 8, batch_bytes=1000, entry_bytes=1)
+    reader.ask(0)
+    give(reader, "a", 0, stripe(0, 3))
+    assert give(reader, "b", 1, stripe(1, 1)) == [ReadRun("b", 4, 2, 3)]
+    reader.on_batch("b", 4, [], miss(MissKind.ABSENT), 0)
+    reader.on_batch("c", 4, [], miss(MissKind.ABSENT), 0)
+    assert isinstance(reader.failure, NoSuchEntryError)
+    assert took(reader) == [0, 1]
+    give(reader, "c", 2, stripe(2, 3))
+    assert took(reader) == [2, 3]
+    assert reader.is_done
 
 
 def test_the_rest_of_a_short_batch_is_asked_for_at_the_same_bookie() -> None:
@@ -223,18 +299,26 @@ def test_a_miss_does_not_fail_the_read_while_another_replica_may_answer() -> Non
     batch_bytes=st.sampled_from([None, 1, 20, 300]),
     seed=st.integers(0, 2**32),
     missing=st.sets(st.tuples(st.sampled_from("abcdwxyz"), st.integers(0, 60)), max_size=20),
+    takes_blocks=st.booleans(),
 )
 def test_every_entry_comes_once_and_in_order_if_one_replica_has_it(
-    quorum: QuorumConfig, count: int, batch_bytes: int | None, seed: int, missing: set[tuple[str, int]]
+    quorum: QuorumConfig,
+    count: int,
+    batch_bytes: int | None,
+    seed: int,
+    missing: set[tuple[str, int]],
+    *,
+    takes_blocks: bool,
 ) -> None:
     rng = random.Random(seed)
     size = quorum.ensemble_size
     metadata = metadata_of(quorum, Segment(0, tuple("abcd"[:size])), Segment(20, tuple("wxyz"[:size])))
     reader = RangeReader(1, metadata, 0, count - 1, window_bytes=30, batch_bytes=batch_bytes, entry_bytes=1)
+    reader.takes_blocks = takes_blocks
     holders = {e: [b for b in replicas_of(metadata, e) if (b, e) not in missing] for e in range(count)}
     first_lost = next((e for e in range(count) if not holders[e]), count)
     waiting: list[ReadRun] = []
-    taken: list[Entry] = []
+    taken: list[int] = []
     now = 0.0
     while not reader.is_done:
         now += 0.1
@@ -244,8 +328,8 @@ def test_every_entry_comes_once_and_in_order_if_one_replica_has_it(
         run = waiting.pop(rng.randrange(len(waiting)))
         waiting += answer(reader, run, holders, rng, now)
         reader.validate()
-        taken += reader.take()
-    assert [found.entry_id for found in taken] == list(range(first_lost))
+        taken += took(reader)
+    assert taken == list(range(first_lost))
     assert (reader.failure is None) == (first_lost == count)
 
 
@@ -260,8 +344,9 @@ def answer(
             [(run.bookie_id, run.first_entry_id, entry(run.first_entry_id) if has else said(kind))], now
         )
     found: list[Entry] = []
-    for entry_id in range(run.first_entry_id, run.first_entry_id + rng.randint(1, run.count)):
+    for entry_id in range(run.first_entry_id, run.first_entry_id + rng.randint(1, run.count) * run.stride, run.stride):
         if run.bookie_id not in holders[entry_id]:
             break
         found.append(entry(entry_id))
-    return reader.on_batch(run.bookie_id, run.first_entry_id, found, None if found else said(kind), now)
+    block = EntryBlock.of(found) if found and reader.takes_blocks else found
+    return reader.on_batch(run.bookie_id, run.first_entry_id, block, None if found else said(kind), now)

@@ -68,6 +68,15 @@ def test_a_run_goes_on_from_segments_to_the_journal_and_to_memory(cache_bytes) -
                 assert unpacked(found) == expected[first : first + found.entry_count]
                 assert 1 <= found.entry_count <= count
                 assert found.entry_count == 1 or found.byte_count <= byte_count
+        for first, stride in ((0, 2), (3, 3), (49, 7), (0, 60), (99, 255)):
+            at = first
+            while at < 100:
+                found = await bench.store.read_run(1, at, count_max=9, byte_count_max=1 << 20, stride=stride)
+                assert 1 <= found.entry_count <= 9
+                assert unpacked(found) == expected[at::stride][: found.entry_count]
+                at += found.entry_count * stride
+            found = await bench.store.read_run(1, first, count_max=9, byte_count_max=1, stride=stride)
+            assert unpacked(found) == expected[first : first + 1]
         for ledger_id, first in ((1, 100), (9, 0)):
             found = await bench.store.read_run(ledger_id, first, count_max=10, byte_count_max=1 << 20)
             assert (found.entry_count, found.error) == (0, None)

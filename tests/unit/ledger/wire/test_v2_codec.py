@@ -42,6 +42,10 @@ REQUESTS: list[tuple[p.Request, bytes]] = [
         p.BatchReadRequest(9, 5, 7, 0, 4096, KEY, is_fencing=True),
         b"\0\0\0\x3c\2\7\0\1" + IDS + b"\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\0\0\0\x10\0" + KEY,
     ),
+    (
+        p.BatchReadRequest(9, 5, 7, 0, 4096, KEY, is_fencing=True, stride=255),
+        b"\0\0\0\x3c\2\7\xff\1" + IDS + b"\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\0\0\0\x10\0" + KEY,
+    ),
     (p.AuthRequest(0, "dodo", b"\1\2"), b"\0\0\0\x0e\2\3\0\0\x0a\4dodo\x12\2\1\2"),
 ]
 # (a response, its frame)
@@ -57,6 +61,10 @@ RESPONSES: list[tuple[p.Response, bytes]] = [
     (
         p.BatchReadResponse(9, Status.ENOLEDGER, 5, 7),
         b"\0\0\0\x20\2\7\0\0\0\0\0\1" + IDS + b"\0\0\0\0\0\0\0\x09",
+    ),
+    (
+        p.BatchReadResponse(9, Status.EOK, 5, 7, (b"one",), 3),
+        b"\0\0\0\x27\2\7\3\0\0\0\0\0" + IDS + b"\0\0\0\0\0\0\0\x09\0\0\0\3one",
     ),
     (
         p.AuthResponse(0, Status.EOK, "AuthDisabledPlugin", b""),
@@ -162,6 +170,12 @@ def test_what_v2_cannot_say_is_refused(request_: p.Request) -> None:
 def test_an_answer_that_v2_cannot_give_is_refused(response: p.Response) -> None:
     with pytest.raises(UsageError, match="v2"):
         v2.encode_response(response)
+
+
+@pytest.mark.parametrize("stride", [-1, 0, 256, 1 << 40])
+def test_a_batch_read_of_entries_too_far_apart_is_refused(stride: int) -> None:
+    with pytest.raises(UsageError, match="1 to 255 go"):
+        v2.encode_request(p.BatchReadRequest(1, 5, 7, 1, 1, stride=stride))
 
 
 def test_a_batch_read_is_for_v2_only() -> None:
