@@ -46,8 +46,8 @@ def _rows(spark: SparkSession, prefix: str, count: int) -> DataFrame:
     )
 
 
-def _log(spark: SparkSession, cluster: DevCluster, prefix: str) -> DataFrame:
-    source = {"log": LOG, "metadataUri": cluster.metadata_uri, "rows": "table"}
+def _log(spark: SparkSession, cluster: DevCluster, prefix: str, **more: str) -> DataFrame:
+    source = {"log": LOG, "metadataUri": cluster.metadata_uri, "rows": "table", **more}
     found = spark.read.format("ledger").options(**source).load()
     return found.select("payload", "key", "_partition").where(f"startswith(string(payload), '{prefix}/')")
 
@@ -86,6 +86,27 @@ def test_a_batch_is_there_once_though_it_is_written_again_behind_a_growth(
     assert {row["_partition"] for row in placed} == {0, 1, 2}
     for row in placed:
         assert row["_partition"] in {partition_of(bytes(row["key"]), 2), partition_of(bytes(row["key"]), 3)}
+
+
+def test_readers_of_finished_batches_see_one_when_another_job_has_ended_what_the_first_began(
+    spark: SparkSession, cluster: DevCluster, options: dict[str, str]
+) -> None:
+    bad = spark.range(25_000).selectExpr(
+        "if(id = 24999, cast(null as binary), encode(concat('begun/', id), 'UTF-8')) payload",
+        "encode(string(id % 50), 'UTF-8') key",
+    )
+    good = spark.range(25_000).selectExpr(
+        "encode(concat('begun/', id), 'UTF-8') payload", "encode(string(id % 50), 'UTF-8') key"
+    )
+    _write(_rows(spark, "before", 100), options, writer="before", batch="0")
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - Spark has one for each place
+        _write(bad.coalesce(1), options, writer="begun", batch="0")
+    assert "it is null" in spoken_error(raised.value)
+    assert 0 < _log(spark, cluster, "begun").count() < 25_000
+    assert _log(spark, cluster, "begun", finishedBatches="true").isEmpty()
+    _write(good.coalesce(1), options, writer="begun", batch="0")
+    shown = _log(spark, cluster, "begun", finishedBatches="true").selectExpr("count(*)", "count(distinct payload)")
+    assert tuple(shown.collect()[0]) == (25_000, 25_000)
 
 
 def test_a_stream_goes_on_while_the_log_grows_and_its_gateway_is_killed(
