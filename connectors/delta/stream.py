@@ -35,6 +35,7 @@ from connectors.source.holding import QueryHold
 from connectors.source.offsets import LogOffset, LogPosition, decode_log_offsets
 from connectors.source.options import parse_options
 from connectors.source.preflight import check_source
+from connectors.source.traced_batches import TracedBatch, query_id_of, trace_of, traced_batch, traced_step
 from rsm_spark.object_stores.complaints import ObjectStoreError
 from rsm_spark.snapshots.delta_sync import local_folder
 
@@ -121,6 +122,7 @@ class RecordStream:
         self._failure: Exception | None = None
         self._batches = 0
         self._hold = _TablesHold(settings) if settings.hold else None
+        self._trace = trace_of(parse_options(_source_options(settings), is_stream=True))
         # Spark's thread applies, ours writes down positions that are due; one that was stopped may still be at it.
         self._lock = threading.Lock()
         self.restarts = 0
@@ -208,12 +210,17 @@ class RecordStream:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=settings.trigger).start()
 
-    def _apply(self, frame: DataFrame, _batch_id: int) -> None:
+    def _apply(self, frame: DataFrame, batch_id: int) -> None:
+        name, log = TracedBatch(query_id_of(frame), batch_id), self._settings.log
+        with traced_batch(self._trace, name, time.time_ns(), log=log):
+            self._apply_batch(frame, name)
+
+    def _apply_batch(self, frame: DataFrame, name: TracedBatch) -> None:
         began_s = time.monotonic()
         try:
             records = self._tables.read(frame)
             if records.num_rows:
-                with self._lock:
+                with self._lock, traced_step(self._trace, name, "apply", count=records.num_rows):
                     self._batches += self._tables.apply(records, began_s)
         except Exception as error:
             # Spark turns it into text, and prints that; `_judge` wants to know what it was.

@@ -17,12 +17,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from connectors.errors import OptionError
+from connectors.source.traced_batches import query_id_of
 
 if TYPE_CHECKING:
     # A client of Spark Connect has another class of this name.
     from pyspark.sql import DataFrame
-
-_QUERY_ID = "sql.streaming.queryId"
 
 
 def batch_writer(**options: str) -> Callable[[DataFrame, int], None]:
@@ -57,11 +56,10 @@ def _query_id(frame: DataFrame) -> str:
         OptionError: It is not told.
 
     """
-    context = getattr(frame.sparkSession, "sparkContext", None)
-    found = None if context is None else context.getLocalProperty(_QUERY_ID)
+    found = query_id_of(frame)
     if not found:
         raise OptionError(
             "the id of the stream is not told here: call this inside foreachBatch, or give option checkpoint, a name "
             "that stays as long as the stream's checkpoint does"
         )
-    return str(found)
+    return found

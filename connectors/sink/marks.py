@@ -54,6 +54,7 @@ class PartMessage(WriterCommitMessage):
         sent: Chunks that were sent.
         kept: Commands of its chunks if none was sent.
         conflict_count: Rows in conflict, in what was sent.
+        start_ns: When the task began.
 
     """
 
@@ -64,6 +65,7 @@ class PartMessage(WriterCommitMessage):
     sent: int
     kept: tuple[bytes, ...]
     conflict_count: int
+    start_ns: int = 0
 
 
 def chunk_mark(

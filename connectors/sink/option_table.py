@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from connectors.source.option_table import OPTIONS, OptionInfo
 
-_SHARED = ("metadataUri", "rsmRoot")
+_SHARED = ("metadataUri", "rsmRoot", "otlpUrl", "traceRate")
 _KINDS = {
     "map": "writes keys of the replicated map",
     "tasks": "submits tasks to the broker",

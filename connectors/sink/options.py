@@ -10,7 +10,7 @@ import msgspec
 
 from connectors.errors import OptionError
 from connectors.sink.option_table import SINK_OPTION_NAMES, SINK_OPTION_TABLE
-from connectors.source.option_values import parse_choice, parse_duration
+from connectors.source.option_values import parse_choice, parse_duration, parse_share
 from rsm_spark.core.machine import Field
 from rsm_spark.core.writer_marks import NAME_CHARS_MAX
 
@@ -71,6 +71,8 @@ class SinkOptions(msgspec.Struct, frozen=True):
         patience_s: How long a command is sent again.
         metadata_uri: None = environment or default.
         rsm_root: Where the logs are registered.
+        otlp_url: Of the collector that is told spans; "" = as the environment says.
+        trace_rate: Share of the batches that are told; None = as the environment says.
 
     """
 
@@ -89,6 +91,8 @@ class SinkOptions(msgspec.Struct, frozen=True):
     patience_s: float = PATIENCE_S
     metadata_uri: str | None = None
     rsm_root: str = "/rsm"
+    otlp_url: str = ""
+    trace_rate: float | None = None
 
 
 def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
@@ -156,6 +160,8 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
         patience_s=parse_duration(given, "timeout", PATIENCE_S),
         metadata_uri=given.get("metadataUri") or None,
         rsm_root=root,
+        otlp_url=given.get("otlpUrl", "").strip(),
+        trace_rate=parse_share(given, "traceRate"),
     )
 
 

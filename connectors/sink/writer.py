@@ -21,15 +21,14 @@ from connectors.sink.described_table import with_table
 from connectors.sink.links import link_of
 from connectors.sink.log_rows import behind_the_log, first_by_txid
 from connectors.sink.marks import BatchName, PartMessage, begin_mark, end_marks, forget_mark
-from connectors.sink.options import SinkOptions
-from connectors.sink.task import write_part
+from connectors.sink.options import BATCH_CHECKPOINT, SinkOptions
+from connectors.sink.traced_parts import ended_trace, write_traced
+from connectors.source.traced_batches import BATCH_ID, QUERY_ID
 from rsm_spark.core.plain_log import TransactionIdError
 
 _LOGGER = logging.getLogger(__name__)
-_BATCH_ID = "streaming.sql.batchId"
-_QUERY_ID = "sql.streaming.queryId"
 _RUN_ID = "spark.jobGroup.id"
-"""Local properties of a task of a stream: the number of its batch, the id of its checkpoint, that of this start."""
+"""Local property of a task of a stream, beside number of the batch and id of its checkpoint: that of this start."""
 _PASSING = "spark/"
 """Beginning of the names of writers that a batch without the option `writer` makes."""
 
@@ -55,25 +54,26 @@ class LedgerStreamWriter(DataSourceStreamArrowWriter):
     def write(  # type: ignore[override]  # Spark has it so
         self, iterator: Iterator[pa.RecordBatch]
     ) -> WriterCommitMessage:
-        """Write one part of a batch; see `write_part`."""
+        """Write one part of a batch; see `task.write_part`."""
         context = _task()
-        names = {name: context.getLocalProperty(name) for name in (_QUERY_ID, _RUN_ID, _BATCH_ID)}
+        names = {name: context.getLocalProperty(name) for name in (QUERY_ID, _RUN_ID, BATCH_ID)}
         missing = [name for name, value in names.items() if not value]
         if missing:
             raise OptionError(f"this task has no local property {missing[0]}: it is none of a stream's batch")
         name = BatchName(
             self._options.writer,
-            str(names[_QUERY_ID]),
+            str(names[QUERY_ID]),
             str(names[_RUN_ID]),
-            int(str(names[_BATCH_ID])),
+            int(str(names[BATCH_ID])),
             self._options.take_over,
         )
         commands = commands_of(self._options, self._schema)
-        return write_part(iterator, self._options, commands, name, context.partitionId())
+        return write_traced(iterator, self._options, commands, name, context.partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
         """End a batch."""
-        end_batch(messages, self._options, self._schema)
+        with ended_trace(messages, self._options, is_whole=True):
+            end_batch(messages, self._options, self._schema)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Do nothing: what was written is marked, and the batch will be run again."""
@@ -111,13 +111,14 @@ class LedgerBatchWriter(DataSourceArrowWriter):
     def write(  # type: ignore[override]  # Spark has it so
         self, iterator: Iterator[pa.RecordBatch]
     ) -> WriterCommitMessage:
-        """Write one part; see `write_part`."""
+        """Write one part; see `task.write_part`."""
         commands = commands_of(self._options, self._schema)
-        return write_part(iterator, self._options, commands, self._name, _task().partitionId())
+        return write_traced(iterator, self._options, commands, self._name, _task().partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """End the batch."""
-        end_batch(messages, self._options, self._schema)
+        with ended_trace(messages, self._options, is_whole=self._options.checkpoint == BATCH_CHECKPOINT):
+            end_batch(messages, self._options, self._schema)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - as Spark calls it
         """Have a passing writer forgotten; a writer with a name may write the batch again."""

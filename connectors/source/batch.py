@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -14,6 +15,7 @@ from connectors.source.inputs import read_input
 from connectors.source.options import SourceOptions
 from connectors.source.pushdown import push_filters
 from connectors.source.query_source import source_of
+from connectors.source.traced_batches import TracedBatch, read_traced, trace_of, traced_plan
 
 
 @tells_plainly("partitions", "read")
@@ -32,15 +34,20 @@ class LedgerBatchReader(DataSourceReader):
         """Return what the tasks read; the ends are fixed here."""
         access = DriverAccess(self._options)
         try:
-            source = source_of(self._options, access)
-            start, end = source.bound(is_start=True), source.bound(is_start=False)
-            return source.partitions(start, end)
+            return traced_plan(
+                trace_of(self._options), lambda: self._plan(access), TracedBatch(os.urandom(16).hex(), 0)
+            )
         finally:
             access.close()
 
+    def _plan(self, access: DriverAccess) -> Sequence[InputPartition]:
+        source = source_of(self._options, access)
+        start, end = source.bound(is_start=True), source.bound(is_start=False)
+        return source.partitions(start, end)
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read an input partition (in a task)."""
-        return read_input(partition)
+        return read_traced(partition, read_input)
 
 
 @tells_plainly("pushFilters")

@@ -280,7 +280,25 @@ _HOLD = (
     ),
 )
 
-OPTIONS: tuple[OptionInfo, ...] = (*_WHAT, *_ROWS, *_WHERE, *_HOW_MUCH, *_HOLD)
+_TRACES = (
+    OptionInfo(
+        "otlpUrl",
+        "a URL like `http://127.0.0.1:4318`",
+        "what RSM_OTLP_URL says on driver and executors",
+        "both",
+        "Send spans of each micro-batch to the collector at this address, by OTLP over HTTP. Driver and executors need "
+        "the extra `otel`.",
+    ),
+    OptionInfo(
+        "traceRate",
+        "a share from 0 to 1",
+        "what RSM_TRACE_RATE says, else `0.01`",
+        "both",
+        "Share of the micro-batches whose spans are sent. Source and sink of a query need the same.",
+    ),
+)
+
+OPTIONS: tuple[OptionInfo, ...] = (*_WHAT, *_ROWS, *_WHERE, *_HOW_MUCH, *_HOLD, *_TRACES)
 """All options, in the order in which a reader needs them."""
 
 OPTION_NAMES: tuple[str, ...] = tuple(option.name for option in OPTIONS)

@@ -48,6 +48,25 @@ def parse_size(given: Mapping[str, str], name: str) -> int | None:
     return size
 
 
+def parse_share(given: Mapping[str, str], name: str) -> float | None:
+    """Read a share, from 0 to 1; None if the option is not given.
+
+    Raises:
+        OptionError: It is none.
+
+    """
+    text = given.get(name)
+    if text is None:
+        return None
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise OptionError(f"option {name} is {text.strip()!r}: it must be a share from 0 to 1")
+    return share
+
+
 def parse_duration(given: Mapping[str, str], name: str, default_s: float) -> float:
     """Read a time, in seconds.
 

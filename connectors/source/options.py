@@ -23,6 +23,7 @@ from connectors.source.option_values import (
     parse_count,
     parse_duration,
     parse_flag,
+    parse_share,
     parse_size,
 )
 from rsm_spark.core.trimming import HOLD_BYTES, HOLD_MS
@@ -98,6 +99,8 @@ class SourceOptions(msgspec.Struct, frozen=True):
         consumer: Name under which the query holds its logs; "" = it does not.
         hold_ms: What the query has not read stays so long after it was written.
         hold_bytes: What the query has not read stays up to so many bytes.
+        otlp_url: Of the collector that is told spans; "" = as the environment says.
+        trace_rate: Share of the batches that are told; None = as the environment says.
         row_columns: Fields of the rows' columns (`schema.RowColumn`), as the source fixes them when a query starts;
             () = not yet. No option gives them.
         entry_bounds: What the query's filters ask of entries, as Spark hands them over; None = nothing. No option.
@@ -135,6 +138,8 @@ class SourceOptions(msgspec.Struct, frozen=True):
     consumer: str = ""
     hold_ms: int = HOLD_MS
     hold_bytes: int = HOLD_BYTES
+    otlp_url: str = ""
+    trace_rate: float | None = None
     row_columns: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     entry_bounds: EntryBounds | None = None
 
@@ -203,6 +208,8 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool | None) -> Sour
         consumer=given.get("consumer", "").strip(),
         hold_ms=round(parse_duration(given, "holdTime", HOLD_MS / 1000) * 1000),
         hold_bytes=parse_size(given, "holdBytes") or HOLD_BYTES,
+        otlp_url=given.get("otlpUrl", "").strip(),
+        trace_rate=parse_share(given, "traceRate"),
     )
     _check_together(parsed)
     return parsed

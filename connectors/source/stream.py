@@ -28,6 +28,7 @@ from connectors.source.options import SourceOptions
 from connectors.source.plan import MicroBatchLimits
 from connectors.source.progress import report
 from connectors.source.query_source import QuerySource, source_of
+from connectors.source.traced_batches import read_traced, trace_of, traced_plan
 
 
 @tells_plainly(
@@ -133,11 +134,11 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return what the tasks of a micro-batch read."""
-        return self._opened().partitions(start, end)
+        return traced_plan(trace_of(self._options), lambda: self._opened().partitions(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read an input partition (in a task)."""
-        return read_input(partition)
+        return read_traced(partition, read_input)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Let go of what is before `end`, if the query holds its logs; else a reader keeps nothing alive."""

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _TIMEOUT_S = 120
-_STARTS_MAX = 6
-_SLOW_WORKER = "Python worker failed to connect back"
+STARTS_MAX = 6
+SLOW_WORKER = "Python worker failed to connect back"
 """Spark gives a Python process ten seconds to start, whatever the machine is busy with: then one starts again."""
 
 
@@ -52,15 +52,15 @@ class Batches:
 
     def run_until(self, is_done: Callable[[], bool]) -> None:
         """Run: to its end with a trigger that has one, else until there was a micro-batch and `is_done` says so."""
-        for _ in range(_STARTS_MAX):
+        for _ in range(STARTS_MAX):
             try:
                 self._run_until(is_done)
             except StreamingQueryException as error:
-                if _SLOW_WORKER not in str(error):
+                if SLOW_WORKER not in str(error):
                     raise
             else:
                 return
-        raise AssertionError(f"in {_STARTS_MAX} starts: {_SLOW_WORKER}")
+        raise AssertionError(f"in {STARTS_MAX} starts: {SLOW_WORKER}")
 
     def _run_until(self, is_done: Callable[[], bool]) -> None:
         query = (
@@ -99,12 +99,12 @@ def drain(frame: DataFrame, keep: Callable[[DataFrame, int], None], checkpoint: 
         StreamingQueryException: The query failed by itself.
 
     """
-    for left in range(_STARTS_MAX - 1, -1, -1):
+    for left in range(STARTS_MAX - 1, -1, -1):
         writer = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
         try:
             assert writer.trigger(availableNow=True).start().awaitTermination(_TIMEOUT_S)
         except StreamingQueryException as error:
-            if not left or _SLOW_WORKER not in str(error):
+            if not left or SLOW_WORKER not in str(error):
                 raise
         else:
             return
