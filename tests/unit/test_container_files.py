@@ -17,6 +17,8 @@ import jsonschema
 import pytest
 import yaml
 
+from ledger.core.placement_rule import ClusterPlacement
+from rsm_spark.cli.cluster_placement import read_placement_file
 from rsm_spark.cli.config import settings_of
 from rsm_spark.deploy.configuration import PORTS
 from rsm_spark.deploy.release import KINDS
@@ -31,6 +33,7 @@ _CONTAINERS = _ROOT / "containers"
 _DOCKERFILE = (_CONTAINERS / "Dockerfile").read_text()
 _PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text())
 _RELEASES = ("1.28", "1.31", "1.37")
+ZONES = "bookie.zones.a=eu-1a,bookie.zones.b=eu-1b,bookie.zones.7=eu-1c,bookie.replicas=2"
 
 
 def _packages(lock: Path) -> dict[str, set[str]]:
@@ -94,7 +97,11 @@ def test_the_chart_is_of_this_version_and_its_values_fit_their_schema() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     jsonschema.validate(values, schema)
-    for path, wrong in (("antiAffinity", "some"), ("bookies", "3"), ("colour", "red"), ("zookeeper", {"replicas": 4})):
+    wrongs = [
+        ("antiAffinity", "some"), ("bookies", "3"), ("colour", "red"), ("zookeeper", {"replicas": 4}),
+        ("bookie", {**values["bookie"], "zones": {"A": "x"}}), ("bookie", {**values["bookie"], "id": "name"}),
+    ]  # fmt: skip
+    for path, wrong in wrongs:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({**values, path: wrong}, schema)
 
@@ -114,6 +121,8 @@ def test_helm_lints_the_chart() -> None:
             "broker.enabled=false,gateway.enabled=false,console.enabled=false,operator.enabled=false,antiAffinity=none",
         ),
         ("--set", "image.pullSecrets[0].name=a,bookie.priorityClassName=high,bookie.nodeSelector.disk=ssd"),
+        ("--set", ZONES),
+        ("--set", f"{ZONES},bookie.id=address,bookie.nodeSelector.disk=ssd,bookies=2/2/2"),
     ],
 )
 def test_kubernetes_takes_what_the_chart_makes(words: tuple[str, ...]) -> None:
@@ -154,6 +163,60 @@ def test_each_process_takes_the_file_and_the_variables_of_its_pods(
             assert settings["journal_file_mib"].value == 128
         if kind == "store":
             assert (settings["port"].value, settings["advertise"].origin) == (7250, "environment")
+
+
+def _placement(documents: list[dict[str, Any]], folder: Path) -> ClusterPlacement:
+    path = folder / "placement.toml"
+    path.write_text(_of_kind(documents, "ConfigMap")["rsm-placement"]["data"][path.name])
+    return read_placement_file(path)
+
+
+def test_a_bookie_has_the_name_of_its_pod_or_its_address_as_before() -> None:
+    for words, expected in (((), {"$(POD_NAME)"}), (("--set", "bookie.id=address"), set())):
+        (container,) = _of_kind(rendered("rsm", *words), "StatefulSet")["rsm-bookie"]["spec"]["template"]["spec"][
+            "containers"
+        ]
+        told = {one["value"] for one in container["env"] if one["name"] == "RSM_BOOKIE__BOOKIE_ID"}
+        assert told == expected
+        names = [one["name"] for one in container["env"]]
+        assert names[0] == "POD_NAME", "what names it comes behind it"
+
+
+def test_each_zone_has_bookies_of_its_own_and_the_rule_knows_them_all(tmp_path: Path) -> None:
+    documents = rendered("rsm", "--namespace", "logs", "--set", ZONES)
+    sets = {name: one["spec"] for name, one in _of_kind(documents, "StatefulSet").items() if "bookie" in name}
+    zones = {"7": "eu-1c", "a": "eu-1a", "b": "eu-1b"}
+    assert set(sets) == {f"rsm-bookie-{zone}" for zone in zones}
+    pods: dict[str, str] = {}
+    for zone, label in zones.items():
+        spec = sets[f"rsm-bookie-{zone}"]
+        assert spec["template"]["spec"]["nodeSelector"] == {"topology.kubernetes.io/zone": label}
+        assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+        assert spec["selector"]["matchLabels"]["rsm-spark/zone"] == zone, "no set takes another one's pods for its own"
+        assert spec["serviceName"] == "rsm-bookie", "the certificate holds for pods of this Service"
+        pods |= {f"rsm-bookie-{zone}-{number}": zone for number in (1, 2)}
+    for kind in ("Service", "PodDisruptionBudget"):
+        (one,) = (one for name, one in _of_kind(documents, kind).items() if "bookie" in name)
+        labels = one["spec"]["selector"]
+        labels = labels.get("matchLabels", labels)
+        assert all(labels.items() <= spec["template"]["metadata"]["labels"].items() for spec in sets.values())
+    found = _placement(documents, tmp_path)
+    assert (found.rule.zones_min, found.rule.is_strict) == (3, False)
+    assert {name: found.area(name).zone for name in found.bookies} == {pod: f"/{zone}" for pod, zone in pods.items()}
+    by_address = _placement(rendered("rsm", "--namespace", "logs", "--set", f"{ZONES},bookie.id=address"), tmp_path)
+    assert by_address.area("rsm-bookie-a-1.rsm-bookie.logs.svc:3181").zone == "/a"
+    (job,) = _of_kind(documents, "Job").values()
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["cluster", "set-placement", "/etc/rsm-spark/placement/placement.toml"]
+    assert "Job" not in {one["kind"] for one in rendered("rsm")}
+
+
+@pytest.mark.parametrize("words", ["bookie.replicas=2", "bookie.zones.a=x,bookie.zones.b=y,bookie.replicas=1"])
+def test_too_few_bookies_are_refused_in_words(words: str) -> None:
+    command = [helm(), "template", "rsm", str(CHART), "--kube-version", "1.31.0", "--set", words]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.returncode != 0
+    assert "there have to be three bookies" in said.stderr
 
 
 def test_secrets_are_never_in_the_chart_itself() -> None:

@@ -10,6 +10,14 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .kind }}
 {{- end }}
 
+{{- /* What tells the pods of one StatefulSet from those of another one of its kind: the zone. */ -}}
+{{- define "rsm.ownSelector" -}}
+{{ include "rsm.selector" . }}
+{{- if .zone }}
+rsm-spark/zone: {{ .zone | quote }}
+{{- end }}
+{{- end }}
+
 {{- define "rsm.labels" -}}
 {{ include "rsm.selector" . }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}

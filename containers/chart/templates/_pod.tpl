@@ -23,7 +23,8 @@ capabilities: {drop: [ALL]}
   emptyDir: {sizeLimit: 64Mi}
 {{- end }}
 
-{{- /* A StatefulSet of one kind: root, kind, words (behind `rsm`), ports, ready and alive (commands), grace, hasDisk. */ -}}
+{{- /* The pods of one kind: root, kind, words (behind `rsm`), ports, ready and alive (commands), grace, hasDisk; and zones,
+       by name the zone's label on nodes: then each zone has a StatefulSet of its own, and all of them one Service. */ -}}
 {{- define "rsm.statefulset" -}}
 {{- $name := printf "%s-%s" .root.Release.Name .kind -}}
 {{- $values := index .root.Values .kind -}}
@@ -65,15 +66,33 @@ spec:
   maxUnavailable: 1
   selector:
     matchLabels: {{- include "rsm.selector" . | nindent 6 }}
+{{- if .zones }}
+{{- range $zone, $label := .zones }}
 ---
+{{ include "rsm.pods" (merge (dict "zone" $zone "label" $label "name" (printf "%s-%s" $name $zone)) $) }}
+{{- end }}
+{{- else }}
+---
+{{ include "rsm.pods" (merge (dict "name" $name) .) }}
+{{- end }}
+{{- end }}
+
+{{- /* One StatefulSet: what `rsm.statefulset` has, its name, and zone and label where it is one zone's. */ -}}
+{{- define "rsm.pods" -}}
+{{- $service := printf "%s-%s" .root.Release.Name .kind -}}
+{{- $values := index .root.Values .kind -}}
+{{- $own := fromYaml (include (printf "rsm.settings.%s" .kind) .) -}}
+{{- $file := include "rsm.toml" (dict "own" $own "settings" $values.settings) -}}
+{{- $selector := $values.nodeSelector -}}
+{{- if .label }}{{ $selector = merge (dict "topology.kubernetes.io/zone" .label) $selector }}{{ end -}}
 apiVersion: apps/v1
 kind: StatefulSet
 metadata:
-  name: {{ $name }}
+  name: {{ .name }}
   namespace: {{ .root.Release.Namespace }}
   labels: {{- include "rsm.labels" . | nindent 4 }}
 spec:
-  serviceName: {{ $name }}
+  serviceName: {{ $service }}
   replicas: {{ $values.replicas }}
   # All at once: the first server of ZooKeeper is not ready before the second one runs.
   podManagementPolicy: Parallel
@@ -81,10 +100,13 @@ spec:
   minReadySeconds: 5
   ordinals: {start: 1}
   selector:
-    matchLabels: {{- include "rsm.selector" . | nindent 6 }}
+    matchLabels: {{- include "rsm.ownSelector" . | nindent 6 }}
   template:
     metadata:
       labels: {{- include "rsm.labels" . | nindent 8 }}
+        {{- if .zone }}
+        rsm-spark/zone: {{ .zone | quote }}
+        {{- end }}
       annotations:
         # Pods are replaced when their file changes.
         rsm-spark/settings: {{ sha256sum $file }}
@@ -99,7 +121,7 @@ spec:
       {{- with .root.Values.image.pullSecrets }}
       imagePullSecrets: {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- with $values.nodeSelector }}
+      {{- with $selector }}
       nodeSelector: {{- toYaml . | nindent 8 }}
       {{- end }}
       {{- with $values.tolerations }}
@@ -165,7 +187,7 @@ spec:
             - {name: tmp, mountPath: /tmp}
       volumes:
         - name: settings
-          configMap: {name: {{ $name }}}
+          configMap: {name: {{ $service }}}
         {{- include "rsm.secretVolume" . | nindent 8 }}
         {{- if not .hasDisk }}
         - name: state
@@ -177,7 +199,7 @@ spec:
       kind: PersistentVolumeClaim
       metadata:
         name: state
-        labels: {{- include "rsm.selector" . | nindent 10 }}
+        labels: {{- include "rsm.ownSelector" . | nindent 10 }}
       spec:
         accessModes: [ReadWriteOnce]
         {{- with $values.storage.class }}

@@ -95,6 +95,9 @@ data_dir: /var/lib/rsm-spark/console
 {{- end }}
 {{- if eq .kind "bookie" }}
 - {name: RSM_BOOKIE__ADVERTISE, value: {{ $host }}}
+{{- if eq .root.Values.bookie.id "pod" }}
+- {name: RSM_BOOKIE__BOOKIE_ID, value: $(POD_NAME)}
+{{- end }}
 {{- else if or (eq .kind "store") (eq .kind "broker") }}
 - {name: RSM_{{ upper .kind }}__REPLICA_ID, value: $(POD_NAME)}
 - {name: RSM_{{ upper .kind }}__DOMAIN, value: $(NODE_NAME)}
