@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -16,6 +17,8 @@ _LOGGER = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _CONFLICT_WAIT_S_MAX = 60.0
 _FAILURES_MAX = 5
+# In what `deltalake` says of a table that it cannot write: it has no class for that, and calls it a failed commit.
+_UNSUPPORTED = re.compile(r"unsupported table features[^:]*: (.*)", re.IGNORECASE)
 
 
 def persisted(
@@ -37,7 +40,7 @@ def persisted(
 
     Raises:
         SinkConflictError: Other writers kept committing until the time was up.
-        DeltaSinkError: The store fails again and again.
+        DeltaSinkError: The store fails again and again, or the table has features that cannot be written.
 
     """
     deadline = clock() + _CONFLICT_WAIT_S_MAX
@@ -46,6 +49,7 @@ def persisted(
         try:
             return attempt()
         except CommitFailedError as error:
+            _check_features(place, error)
             if clock() >= deadline:
                 raise SinkConflictError(
                     f"{place}: {what} could not be committed for {_CONFLICT_WAIT_S_MAX:.0f} s: others kept "
@@ -53,6 +57,7 @@ def persisted(
                 ) from error
             _LOGGER.info("another writer committed first, deciding again", extra={"place": place})
         except (DeltaError, OSError) as error:
+            _check_features(place, error)
             failures += 1
             said = spoken_error(error)
             if failures >= _FAILURES_MAX:
@@ -62,3 +67,14 @@ def persisted(
             _LOGGER.warning("committing to %s failed, trying again: %s", place, said, extra={"place": place})
         sleep(delay_s)
         delay_s = min(2 * delay_s, 2.0)
+
+
+def _check_features(place: str, error: Exception) -> None:
+    """Refuse a table that was given features of Delta which `deltalake` cannot write: no attempt would help."""
+    found = _UNSUPPORTED.search(str(error))
+    if found is not None:
+        raise DeltaSinkError(
+            f"{place}: somebody has given this table features of Delta that followers cannot write, {found[1]}: drop "
+            "them (ALTER TABLE … DROP FEATURE) where Delta lets you, or make the table anew. Deletion vectors may be "
+            "on; liquid clustering, row tracking and the like may not"
+        ) from error

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from connectors.delta.columns import FollowedTable
 from connectors.delta.commits import persisted
 from connectors.delta.fold import RecordRange
-from connectors.delta.modes import RowStep, Standing, mode_named
+from connectors.delta.modes import RowStep, Standing, mode_named, rewritable, scanned
 from connectors.delta.place import MERGE_MODE, DeltaPlace, LoadedTable
 from connectors.delta.position import TablePosition
 from connectors.errors import DeltaSinkError, SinkConflictError
@@ -317,10 +316,8 @@ class FollowerTable:
         if followed == loaded.followed:
             return  # A commit whose reply was lost.
         schema = self.mode.schema(followed)
-        names = zip(schema.names, self.mode.schema(loaded.followed).names, strict=True)
-        columns: dict[str, Any] = {new: pc.field(old) for new, old in names}
-        batches = loaded.handle.to_pyarrow_dataset().scanner(columns=columns).to_reader()  # type: ignore[arg-type]
-        rows = (pa.RecordBatch.from_arrays(batch.cast(schema).columns, schema=schema) for batch in batches)
+        batches = rewritable(loaded.handle, self.mode.schema(loaded.followed))
+        rows = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
         properties = self.at.properties(self._standing(loaded), moves=False, is_renaming=True)
         write_deltalake(
             loaded.handle, pa.RecordBatchReader.from_batches(schema, rows), mode="overwrite",
@@ -388,7 +385,8 @@ class FollowerTable:
 
     def _summed(self, loaded: LoadedTable) -> TablePosition:
         """Sum the rows up: the history was cleared away, but the transaction is kept for ever."""
-        rows = loaded.handle.to_pyarrow_table()
+        schema = self.mode.schema(loaded.followed)
+        rows = pa.Table.from_batches(scanned(loaded.handle, schema), schema)
         digest = self.mode.sum(loaded.followed, rows) % DIGEST_MODULUS
         return msgspec.structs.replace(
             self.empty_position(),

@@ -28,6 +28,8 @@ SNAPSHOT_FOLD = "snapshot"
 """`_fold` of the rows that a history begins with when the log's own beginning was trimmed."""
 
 _PART_FACTOR = 4
+_DELETION_VECTORS = "deletionVectors"
+"""Feature of a Delta table: files may have rows that do not count."""
 _REVISION_FIELD: pa.Field[Any] = pa.field(REVISION_COLUMN, pa.int64(), nullable=False)
 _DELETED_FIELD: pa.Field[Any] = pa.field(DELETED_COLUMN, pa.bool_())
 _HISTORY_FIELDS: tuple[pa.Field[Any], ...] = (
@@ -205,6 +207,20 @@ class MergeMode:
         return terms_of(rows, followed)
 
 
+def scanned(handle: DeltaTable, schema: pa.Schema, predicate: str | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table that fit a predicate, in columns and types of a schema, deletion vectors heeded."""
+    for batch in pa.RecordBatchReader.from_stream(handle.scan(columns=schema.names, predicate=predicate)):
+        yield batch.select(schema.names).cast(schema)
+
+
+def rewritable(handle: DeltaTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Return the rows of a table for a write of it, which cannot read a scan: with deletion vectors all at once."""
+    if _DELETION_VECTORS in (handle.protocol().reader_features or ()):
+        return iter([*scanned(handle, schema)])
+    dataset = handle.to_pyarrow_dataset()
+    return (batch.cast(schema) for batch in dataset.to_batches(columns=schema.names))
+
+
 def _parts(handle: DeltaTable, schema: pa.Schema, key_count: int, predicate: str | None) -> Iterator[pa.Table]:
     """Stream what of the table fits a predicate, whatever its size; a part is several times the keys looked for.
 
@@ -212,14 +228,14 @@ def _parts(handle: DeltaTable, schema: pa.Schema, key_count: int, predicate: str
     """
     held: list[pa.RecordBatch] = []
     count = 0
-    for batch in pa.RecordBatchReader.from_stream(handle.scan(columns=schema.names, predicate=predicate)):
+    for batch in scanned(handle, schema, predicate):
         held.append(batch)
         count += batch.num_rows
         if count >= _PART_FACTOR * key_count:
-            yield pa.Table.from_batches(held).select(schema.names).cast(schema)
+            yield pa.Table.from_batches(held)
             held, count = [], 0
     if held:
-        yield pa.Table.from_batches(held).select(schema.names).cast(schema)
+        yield pa.Table.from_batches(held)
 
 
 class AppendMode:

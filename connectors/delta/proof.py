@@ -218,4 +218,7 @@ def _is_overwrite(commit: Mapping[str, Any]) -> bool:
     return mode.lower() == "overwrite" and RENAMED_KEY not in commit
 
 
-_HARMLESS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE TABLE", "REORG"})
+_HARMLESS = frozenset({
+    "OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CREATE TABLE", "REORG",
+    "CLUSTER BY", "ADD FEATURE", "DROP FEATURE", "UPGRADE PROTOCOL",
+})  # fmt: skip
