@@ -17,3 +17,5 @@ solve pyproject.toml --all-extras --group dev --group docs --output-file require
 solve pyproject.toml --extra server --extra broker --extra gateway --extra sql --extra s3 --extra otel \
   --constraint requirements.lock --no-annotate --output-file containers/servers.lock
 solve - --constraint requirements.lock --no-annotate --output-file containers/build.lock <<<hatchling
+# What runs dbt beside Spark's Thrift server in tests/spark/test_dbt.py, in an environment of its own.
+solve - --no-annotate --output-file tools/dbt.lock <<<$'dbt-core<1.12\ndbt-spark[PyHive]==1.11.0'

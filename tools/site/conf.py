@@ -62,6 +62,7 @@ notebooks/ledger_source
 docs/process-options
 docs/guides/from-kafka
 docs/guides/from-kafka-and-delta-sinks
+docs/guides/dbt
 docs/worker-pools
 docs/spark-applications
 docs/guides/spark-clusters
