@@ -11,7 +11,7 @@ PYTEST := .venv/bin/pytest
 # Where ARGS chooses tests, that a set has none of them (pytest's code 5) is no failure of that set.
 IF_ANY := $(if $(ARGS),[ $$? -eq 5 ] ||)
 
-.PHONY: help setup demo test test-real test-slow test-all check sim bench bench-ledger bench-store bench-broker bench-spark bench-sql generate blocking conf dashboards lock sbom docs notebooks coverage image pictures
+.PHONY: help setup demo test test-real test-slow test-all check sim bench bench-ledger bench-store bench-broker bench-spark bench-sql generate blocking conf dashboards lock sbom docs notebooks coverage deb image pictures
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ coverage: setup ## What the unit tests run through, in percent of the lines: one
 
 sbom: setup ## What the locks name, as a bill of materials: dist/sbom.cdx.json (CycloneDX)
 	@.venv/bin/python tools/write_sbom.py
+
+deb: setup ## The package for Debian 12, with the unit of a machine: dist/rsm-spark_VERSION_ARCHITECTURE.deb
+	@tools/deb.sh
 
 image: ## The image of all servers, by docker or buildah: tools/image.sh says by which variables
 	@tools/image.sh $(ARGS)
