@@ -8,12 +8,13 @@ import signal
 import subprocess
 import tomllib
 from collections.abc import Callable
+from importlib.metadata import Distribution
 from pathlib import Path
 
 import pytest
 
 from ledger.dev import DevCluster
-from tests.e2e.installed import build_wheel, install
+from tests.e2e.installed import build_sdist, build_wheel, install, install_sdist, placed
 from tests.integration.broker_processes import brokers
 from tests.integration.store_processes import StoreProcess
 
@@ -67,6 +68,23 @@ def test_the_smallest_one_has_no_arrow_and_no_spark_and_says_its_version(small: 
     ):
         helped = rsm(*words, "--help")
         assert helped.returncode == 0, helped.stderr
+
+
+def test_pip_installs_from_the_sources_what_is_in_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "venv"
+    python = install_sdist(build_sdist(tmp_path), wheel, folder)
+    expected = {path: contents for contents, path in placed(wheel, folder)}
+    # Pip lists in RECORD what it makes itself, too.
+    assert [path for path, held in expected.items() if path.name != "RECORD" and path.read_bytes() != held] == []
+    (own,) = Distribution.discover(name="rsm-spark", path=[str(one) for one in (folder / "lib").glob("*/*")])
+    installed = {Path(os.path.normpath(own.locate_file(file))) for file in own.files or ()}
+    scripts = set(tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["scripts"])
+    made_by_pip = {"INSTALLER", "REQUESTED", "direct_url.json", *scripts}
+    assert {path.name for path in installed - expected.keys()} == made_by_pip
+    for script in scripts:
+        command = [str(python.with_name(script)), "--version"]
+        said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=_environment())
+        assert (said.returncode, said.stdout) == (0, f"rsm-spark {own.version}\n"), said.stderr
 
 
 def test_what_needs_an_extra_names_it(rsm, tmp_path: Path) -> None:
