@@ -252,7 +252,7 @@ def look_at_log(status: Mapping[str, Any]) -> list[Finding]:
     for replica in status["replicas"]:
         name = f"{what}, replica {replica['replica_id']}"
         if "error" in replica:
-            found.append(Finding(name, Grade.BAD, replica["error"], "is it running, can this machine reach it?"))
+            found.append(Finding(name, Grade.BAD, replica["error"], _unreached(replica["error"])))
         elif replica["failure"]:
             found.append(Finding(name, Grade.BAD, replica["failure"], "see docs/operations.md"))
         elif replica["damaged_snapshots"]:
@@ -265,6 +265,13 @@ def look_at_log(status: Mapping[str, Any]) -> list[Finding]:
         found.append(Finding(what, Grade.NOTE, "one replica", "start a second one: a single one has no successor"))
     found += [Finding(what, Grade.BAD, alarm, "see docs/operations.md") for alarm in status["alarms"]]
     return found
+
+
+def _unreached(error: str) -> str:
+    """Return what to do about a replica that gave no answer."""
+    if "certificate has expired" in error.lower():
+        return "make new certificates: rsm init-cluster --renew; see docs/operations.md, A certificate has expired"
+    return "is it running, can this machine reach it?"
 
 
 def look_at_disk(folder: Path) -> Finding:

@@ -7,19 +7,22 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ledger.dev import DevCluster
-from ledger.dev.ports import choose_port
+from ledger.dev.ports import HOST, choose_port
 from ledger.wire.codes import Status
+from rsm_spark.deploy.certificates import SignedPair, sign
 from rsm_spark.map.client.client import MapClient
 from tests.hostile.forger import Attacker
 from tests.integration.store_processes import Stores, stores
@@ -36,6 +39,7 @@ _FAULTS = {
     "ZooKeeper is lost",
     "A snapshot is wrong",
     "A log holds an entry that is not its own",
+    "A certificate has expired",
     "A disk is full",
 }
 _DOCTORED = "rsm doctor"
@@ -43,12 +47,13 @@ _DOCTORED = "rsm doctor"
 
 
 class Site:
-    """A cluster with a log `orders` on two replicas, and the machine of the operator."""
+    """A cluster with a log `orders`, on two replicas unless told otherwise, and the machine of the operator."""
 
     def __init__(self, cluster: DevCluster, replicas: Stores, folder: Path) -> None:
         self.cluster = cluster
         self.replicas = replicas
         self.folder = folder
+        self.variables = {"RSM_METADATA_URI": cluster.metadata_uri}
         self._running: list[subprocess.Popen[str]] = []
 
     def do(self, fault: str, replacing: dict[str, str] | None = None, number: int = 0) -> list[str]:
@@ -65,9 +70,10 @@ class Site:
 
     def _environment(self) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        return {**os.environ, "PATH": path, "RSM_METADATA_URI": self.cluster.metadata_uri}
+        return {**os.environ, "PATH": path, **self.variables}
 
-    def _run(self, command: str) -> str:
+    def ask(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command that may fail, if it does so in words."""
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command],
             env=self._environment(),
@@ -78,6 +84,10 @@ class Site:
             timeout=120,
         )
         assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    def _run(self, command: str) -> str:
+        done = self.ask(command)
         assert done.returncode == 0 or command.startswith(_DOCTORED), f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
 
@@ -254,6 +264,38 @@ def test_a_foreign_entry_is_set_aside_and_the_replicas_go_on(site: Site) -> None
     assert f"entry {attacker.entry_id} is set aside: forged" in printed[1]
     site.replicas.start("a")
     site.put(b"after")
+
+
+def test_an_expired_certificate_is_renewed_under_a_replica_that_runs(
+    start_cluster: Callable[..., DevCluster], tmp_path: Path
+) -> None:
+    cluster, etc = start_cluster(), tmp_path / "etc"
+    with stores(cluster.metadata_uri, "orders", tmp_path) as replicas:
+        site = Site(cluster, replicas, tmp_path)
+        assert site.ask(f"rsm init-cluster {HOST} 10.0.0.2 10.0.0.3 -o cluster").returncode == 0
+        shutil.copytree(tmp_path / "cluster" / HOST / "etc", etc)
+        authority = SignedPair(
+            *((tmp_path / "cluster" / "authority" / f"ca.{end}").read_bytes() for end in ("pem", "key"))
+        )
+        began = datetime.fromtimestamp(int(time.time()), UTC) - timedelta(days=10)
+        for end, content in sign(authority, HOST, [HOST], began, 2)._asdict().items():
+            (etc / f"host.{end.replace('cert', 'pem')}").write_bytes(content)
+        files = {"tls-ca": "ca.pem", "tls-cert": "host.pem", "tls-key": "host.key", "token-file": "token"}
+        options = [word for name, file in files.items() for word in (f"--{name}", str(etc / file))]
+        beyond = ["--bind", "0.0.0.0", "--advertise", HOST, "--http-bind", "0.0.0.0", "--http-port", "0", "--unsigned"]
+        ready = replicas.start("a", *options, *beyond).ready
+        site.variables |= {"RSM_STORE__TLS_CA": str(etc / "ca.pem"), "RSM_STORE__TOKEN_FILE": str(etc / "token")}
+
+        refused = site.ask("rsm map put --log orders --timeout 3 before renewal")
+        assert (refused.returncode, "certificate has expired" in refused.stderr) == (6, True), refused.stderr
+        assert "rsm init-cluster --renew" in site.ask("rsm doctor").stdout
+        places = {"10.0.0.1:7210": f"{HOST}:{ready['http_address'].rpartition(':')[2]}", "10.0.0.1": HOST}
+        printed = site.do("A certificate has expired", places)
+        assert str(began.year) in printed[0]
+        assert "200 ready" in printed[4]
+        assert "has expired" not in site.ask("rsm doctor").stdout
+        assert "certificate read again" in replicas.alive["a"].errors()
+    cluster.stop()
 
 
 def test_a_full_disk_is_seen_by_the_commands(site: Site) -> None:

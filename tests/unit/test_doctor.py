@@ -48,6 +48,12 @@ def test_what_is_wrong_with_a_log_is_found_with_an_advice(changes: dict[str, Any
     assert found.advice
 
 
+def test_an_expired_certificate_is_no_matter_of_the_network() -> None:
+    said = "Tls handshake failed: CERTIFICATE_VERIFY_FAILED: certificate has expired: OK"
+    (found,) = _bad({**STATUS, "replicas": [REPLICA, {"replica_id": "b", "error": said}]})
+    assert (found.seen, "rsm init-cluster --renew" in found.advice) == (said, True)
+
+
 def test_a_log_that_nobody_serves_is_bad_until_somebody_says_that_nobody_is_to() -> None:
     alone = {**STATUS, "leader": None, "replicas": []}
     (found,) = _bad(alone)
