@@ -19,12 +19,15 @@ from typing import Any
 
 import pytest
 
+from ledger.client.client import LedgerClient
 from ledger.dev import DevCluster
 from ledger.dev.ports import HOST, choose_port
 from ledger.wire.codes import Status
 from rsm_spark.deploy.certificates import SignedPair, sign
+from rsm_spark.log.election import election_path
 from rsm_spark.map.client.client import MapClient
 from tests.hostile.forger import Attacker
+from tests.integration.shifted_clock import OFFSET_S
 from tests.integration.store_processes import Stores, stores
 
 _TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
@@ -40,8 +43,11 @@ _FAULTS = {
     "A snapshot is wrong",
     "A log holds an entry that is not its own",
     "A certificate has expired",
+    "A machine's clock is wrong",
     "A disk is full",
 }
+_BLOCKS = {"Taking a bookie out": 2, "A machine's clock is wrong": 2}
+"""Blocks of commands of a section, if not one."""
 _DOCTORED = "rsm doctor"
 """Its exit code tells of the fault itself."""
 
@@ -118,6 +124,15 @@ class Site:
 
         asyncio.run(run())
 
+    def candidates(self) -> int:
+        """Return how many replicas stand for election."""
+
+        async def run() -> int:
+            async with await LedgerClient.connect(self.cluster.metadata_uri) as client:
+                return len(await client.store.children(election_path("orders")))
+
+        return asyncio.run(run())
+
     def status(self) -> dict[str, Any]:
         """Return what `rsm status` says."""
         found: dict[str, Any] = json.loads(self._run("rsm status --log orders --json"))
@@ -161,7 +176,7 @@ def _until(holds: Callable[[], bool], seconds: float = 60) -> None:
 
 def test_the_runbook_names_every_fault_and_shows_commands() -> None:
     assert set(_SECTIONS) == _FAULTS
-    assert all(text.count("```sh") == 1 + (name == "Taking a bookie out") for name, text in _SECTIONS.items())
+    assert all(text.count("```sh") == _BLOCKS.get(name, 1) for name, text in _SECTIONS.items())
 
 
 def test_a_lost_replica_is_replaced_by_an_empty_one(site: Site) -> None:
@@ -296,6 +311,28 @@ def test_an_expired_certificate_is_renewed_under_a_replica_that_runs(
         assert "has expired" not in site.ask("rsm doctor").stdout
         assert "certificate read again" in replicas.alive["a"].errors()
     cluster.stop()
+
+
+def test_a_replica_with_a_wrong_clock_leaves_the_log_to_others_until_it_is_set_right(site: Site) -> None:
+    fault, replicas = "A machine's clock is wrong", site.replicas
+    replicas.gone("b").stop()
+    replicas.start("c", command=("tests.integration.shifted_clock", "run"))
+    _until(lambda: site.candidates() == 2)
+    replicas.start("b")
+    _until(lambda: site.candidates() == 3)
+    replicas.gone("a").stop()  # The next in line is c.
+    site.put(b"second")
+    _until(lambda: bool(site.status()["alarms"]))
+    assert site.status()["leader"] == "b"
+    for told in site.do(fault)[:2]:
+        assert f"the clock of replica c is {OFFSET_S}.0 s ahead of that of the metadata store" in told
+    replicas.gone("c").stop()
+    assert json.loads(site.do(fault, number=1)[0])["replica_id"] == "c"
+    replicas.gone("b").stop()
+    site.put(b"third")
+    said = site.status()
+    assert (said["leader"], said["alarms"]) == ("c", [])
+    assert abs(time.time() * 1000 - said["replicas"][0]["logged_ms"]) < OFFSET_S * 500, "the wrong clock is in the log"
 
 
 def test_a_full_disk_is_seen_by_the_commands(site: Site) -> None:
