@@ -77,7 +77,7 @@ def test_pip_installs_from_the_sources_what_is_in_the_wheel(wheel: Path, tmp_pat
     # Pip lists in RECORD what it makes itself, too.
     assert [path for path, held in expected.items() if path.name != "RECORD" and path.read_bytes() != held] == []
     (own,) = Distribution.discover(name="rsm-spark", path=[str(one) for one in (folder / "lib").glob("*/*")])
-    installed = {Path(os.path.normpath(own.locate_file(file))) for file in own.files or ()}
+    installed = {Path(os.path.normpath(str(own.locate_file(file)))) for file in own.files or ()}
     scripts = set(tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["scripts"])
     made_by_pip = {"INSTALLER", "REQUESTED", "direct_url.json", *scripts}
     assert {path.name for path in installed - expected.keys()} == made_by_pip
