@@ -6,24 +6,21 @@ raised the way back is open; from then on the older release says what it lacks.
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from ledger.dev import DevCluster
 from rsm_spark.map.client.client import MapClient
+from tests.integration.older_release import BEFORE_KEYS, older_release
 from tests.integration.store_processes import StoreProcess, Stores, stores
 
 pytestmark = pytest.mark.asyncio
 
 _ROOT = Path(__file__).parents[2]
-_OLDER = "528af58"
-"""The last commit whose logs have format level 1."""
 _OLDER_STORE = ("rsm_spark.store", "run")
 _OPTIONS = ("--bookies", "3/3/2", "--checkpoint-records", "10", "--snapshot-s", "2")
 _KEEPING = (*_OPTIONS, "--keep-version")
@@ -33,13 +30,7 @@ _KEEPING = (*_OPTIONS, "--keep-version")
 @pytest.fixture
 def older(tmp_path: Path) -> Path:
     """Return a folder with the older release."""
-    got = subprocess.run(["git", "archive", _OLDER], cwd=_ROOT, capture_output=True, check=False)
-    if got.returncode:
-        pytest.skip(f"this copy of the project has no history: git archive {_OLDER}: {got.stderr.decode()}")
-    folder = tmp_path / "older"
-    with tarfile.open(fileobj=io.BytesIO(got.stdout)) as archive:
-        archive.extractall(folder, filter="data")
-    return folder
+    return older_release(BEFORE_KEYS, tmp_path / "older")
 
 
 def _rsm(replicas: Stores, *arguments: str, code: int = 0) -> str:
