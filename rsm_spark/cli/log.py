@@ -30,7 +30,7 @@ from rsm_spark.cli.log_requests import OrderOptions, give_order
 from rsm_spark.cli.log_serve import serve
 from rsm_spark.cli.log_upgrade import check_upgrade_command
 from rsm_spark.cli.log_writer import app as writer_app
-from rsm_spark.cli.terminal import LogArgument, LogsOptions, print_json, run, shown
+from rsm_spark.cli.terminal import LogArgument, LogsOptions, print_json, run, shown, size_words
 from rsm_spark.core.chain import LogChain, encode_chain
 from rsm_spark.core.records import FORMAT_LEVEL
 from rsm_spark.errors import NoSuchLogError
@@ -202,7 +202,7 @@ def _print_info(described: dict[str, Any]) -> None:
     for item in described["ledgers"]:
         closed = item.get("closed")
         last = "…" if closed is None else closed["last_revision"]
-        size = "" if closed is None else f", {closed['length']:,} bytes"
+        size = "" if closed is None else f", {size_words(closed['length'])}"
         bookies = ", ".join(item["bookies"])
         revisions = f"revisions {item['first_revision']} to {last}"
         typer.echo(f"  ledger {item['ledger_id']}: {revisions}, {item['state']}{size}, {bookies}")

@@ -13,7 +13,7 @@ import typer
 from ledger.client.client import LedgerClient
 from ledger.configuration import options_command
 from ledger.operator_commands import AuditOptions, audited_command, this_operator
-from rsm_spark.cli.terminal import LogArgument, LogsOptions, print_json, print_result, printable, run
+from rsm_spark.cli.terminal import LogArgument, LogsOptions, print_json, print_result, printable, run, size_words
 from rsm_spark.core.chain import LogChain
 from rsm_spark.core.trimming import HOLD_BYTES, HOLD_MS, TrimRules, held_ledgers
 from rsm_spark.log.chain_store import ChainStore
@@ -60,7 +60,7 @@ def tell_consumer(one: dict[str, Any]) -> None:
     if one["held_ledgers"]:
         until = datetime.fromtimestamp(one["held_until_ms"] / 1000, UTC).isoformat(timespec="seconds")
         count = len(one["held_ledgers"])
-        held = f"holds {count} closed ledgers, {one['held_bytes']:,} bytes, the oldest until {until} at the latest"
+        held = f"holds {count} closed ledgers, {size_words(one['held_bytes'])}, the oldest until {until} at the latest"
     lost = f"; {one['lost_revisions']} records behind that were trimmed" if one["lost_revisions"] else ""
     typer.echo(f"consumer {name} ({printable(one['what'])}): has read up to revision {one['revision']}, {held}{lost}")
 

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from ledger.ports import MetadataStore
-from rsm_spark.cli.terminal import print_json
+from rsm_spark.cli.terminal import print_json, size_words
 from rsm_spark.core.partition_layout import partition_log
 from rsm_spark.errors import CorruptLogError, NoSuchLogError
 from rsm_spark.log.chain_store import ChainStore
@@ -35,7 +35,7 @@ async def list_partitioned(store: MetadataStore, log: str, rsm_root: str, *, as_
 async def show_partitioned(store: MetadataStore, log: str, rsm_root: str, *, as_json: bool) -> None:
     """Print what is known of a partitioned log."""
     described = await _described(store, log, rsm_root)
-    partitions = []
+    partitions: list[dict[str, Any]] = []
     for partition in range(len(described["partitions"])):
         name = partition_log(log, partition)
         chain, _ = await ChainStore(store, name, rsm_root).read()
@@ -60,7 +60,7 @@ async def show_partitioned(store: MetadataStore, log: str, rsm_root: str, *, as_
     for one in partitions:
         typer.echo(
             f"  {one['log']}: {one['ledgers']} ledgers, closed up to position {one['closed_position']} "
-            f"({one['closed_bytes']:,} bytes)"
+            f"({size_words(one['closed_bytes'])})"
         )
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 KeyArgument = Annotated[str, typer.Argument(help="The key, as text.")]
 LogArgument = Annotated[str, typer.Argument(help="Name of the log.", envvar="RSM_LOG")]
@@ -109,6 +110,14 @@ def ago(then_ms: int, now_ms: int | None = None) -> str:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
     return "now"
+
+
+def size_words(count: int) -> str:
+    """Return a number of bytes in the largest unit that it fills; the bytes themselves are in JSON."""
+    for size, unit in _SIZES:
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count} bytes"
 
 
 def painted(text: str, *, is_good: bool) -> str:

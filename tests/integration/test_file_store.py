@@ -226,6 +226,8 @@ async def test_the_command_line_lists_reads_writes_and_moves(cluster: DevCluster
         await asyncio.to_thread(rsm, "quota", "/in", "--names", "9")
         summed = json.loads(await asyncio.to_thread(rsm, "du", "/in", "--json"))
         assert (summed["files"], summed["size"], summed["names_max"]) == (2, 2_500_005, 9)
+        told = await asyncio.to_thread(rsm, "du", "/in")
+        assert told == b"2.4 MiB in 2 files and 1 directories, quota 9 names\n"
         await asyncio.to_thread(rsm, "rm", "/in", code=7)
         await asyncio.to_thread(rsm, "rm", "-r", "/in")
         await asyncio.to_thread(rsm, "cat", "/in/f", code=4)

@@ -17,7 +17,7 @@ import typer
 from ledger.configuration import options_command
 from ledger.errors import UsageError
 from ledger.options import Option
-from rsm_spark.cli.terminal import LogsOptions, print_json, print_result, printable, run
+from rsm_spark.cli.terminal import LogsOptions, print_json, print_result, printable, run, size_words
 from rsm_spark.files.cli.serve import serve
 from rsm_spark.files.client import FileClient
 from rsm_spark.files.commands import (
@@ -252,14 +252,12 @@ def du(path: _PathArgument = "/", *, at: FilesOptions) -> None:
 
     """
     found = at.ask(lambda client: client.sum_up(path))
-    quotas = "".join(
-        f", quota {bound} {what}" for what, bound in (("names", found.names_max), ("bytes", found.bytes_max))
-        if bound != ANY
-    )  # fmt: skip
+    quotas = "" if found.names_max == ANY else f", quota {found.names_max:,} names"
+    quotas += "" if found.bytes_max == ANY else f", quota {size_words(found.bytes_max)}"
     print_result(
         at.json,
         {"path": path, **msgspec.structs.asdict(found)},
-        f"{found.size} bytes in {found.files} files and {found.directories} directories{quotas}",
+        f"{size_words(found.size)} in {found.files:,} files and {found.directories:,} directories{quotas}",
     )
 
 
