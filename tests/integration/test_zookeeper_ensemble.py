@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,6 +121,30 @@ async def test_an_ensemble_serves_while_two_of_three_live_and_keeps_what_it_took
     assert ensemble.is_ready(1)
     with contextlib.suppress(subprocess.TimeoutExpired):
         ensemble.processes[1].wait(0)
+
+
+@pytest.mark.asyncio
+async def test_one_of_three_that_is_left_gives_its_data_to_an_empty_one_and_both_serve(ensemble: Ensemble) -> None:
+    for number in (1, 2, 3):
+        ensemble.start(number)
+    assert all(ensemble.is_ready(number) for number in (1, 2, 3))
+    tls = ensemble.tls()
+    store = await connect([ensemble.addresses[0]], session_timeout_ms=4_000, tls=tls)
+    await store.create("/kept", b"1")
+    await store.close()
+    for number in (2, 3):
+        ensemble.kill(number)
+        shutil.rmtree(ensemble.folder / f"zk-{number}")
+    deadline = time.monotonic() + 60
+    while ensemble.is_ready(1, "0"):
+        assert time.monotonic() < deadline, "it serves alone"
+    for number in (2, 3):  # Not both before one of them has the data: empty ones are a majority too.
+        ensemble.start(number)
+        assert ensemble.is_ready(number)
+    store = await connect([ensemble.addresses[2]], session_timeout_ms=4_000, tls=tls)
+    await store.sync("/kept")
+    assert (await store.get("/kept")).value == b"1"
+    await store.close()
 
 
 def test_a_stranger_with_a_certificate_of_another_authority_is_no_server(ensemble: Ensemble, tmp_path: Path) -> None:
