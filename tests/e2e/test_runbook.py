@@ -27,10 +27,11 @@ from rsm_spark.deploy.certificates import SignedPair, sign
 from rsm_spark.log.election import election_path
 from rsm_spark.map.client.client import MapClient
 from tests.hostile.forger import Attacker
+from tests.integration.next_version import NEXT_LEVEL
 from tests.integration.shifted_clock import OFFSET_S
 from tests.integration.store_processes import Stores, stores
 
-_TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+_TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text().partition("\n## Runbook\n")[2]
 _SECTIONS = dict(re.findall(r"^### (.+?)\n(.*?)(?=^###? |\Z)", _TEXT, re.MULTILINE | re.DOTALL))
 _FAULTS = {
     "A replica is lost with its disk",
@@ -44,9 +45,10 @@ _FAULTS = {
     "A log holds an entry that is not its own",
     "A certificate has expired",
     "A machine's clock is wrong",
+    "A new release is bad",
     "A disk is full",
 }
-_BLOCKS = {"Taking a bookie out": 2, "A machine's clock is wrong": 2}
+_BLOCKS = {"Taking a bookie out": 2, "A machine's clock is wrong": 2, "A new release is bad": 3}
 """Blocks of commands of a section, if not one."""
 _DOCTORED = "rsm doctor"
 """Its exit code tells of the fault itself."""
@@ -333,6 +335,32 @@ def test_a_replica_with_a_wrong_clock_leaves_the_log_to_others_until_it_is_set_r
     said = site.status()
     assert (said["leader"], said["alarms"]) == ("c", [])
     assert abs(time.time() * 1000 - said["replicas"][0]["logged_ms"]) < OFFSET_S * 500, "the wrong clock is in the log"
+
+
+def test_a_release_goes_back_until_the_format_is_raised_and_then_a_backup_does(site: Site) -> None:
+    fault, replicas, newer = "A new release is bad", site.replicas, ("tests.integration.next_version", "run")
+    checked, described, _ = site.do(fault)
+    assert "of machine map folds it" in checked
+    assert json.loads(described)["format_level"] < NEXT_LEVEL
+    replicas.gone("b").stop()
+    replicas.start("b", command=newer)
+    replicas.gone("a").stop()  # The new release leads, and writes.
+    site.put(b"second")
+    replicas.start("a")
+    replicas.gone("b").stop()
+    assert json.loads(site.do(fault, number=1)[0])["replica_id"] == "b"
+    replicas.gone("a").stop()
+    site.put(b"third")  # The older release leads again.
+
+    site.stop_last()
+    replicas.start("a", command=newer)
+    raised = f"rsm log raise-format orders --level {NEXT_LEVEL}"
+    _until(lambda: site.ask(raised).returncode == 0)
+    replicas.gone("a").stop()
+    with pytest.raises(AssertionError, match="a level once raised is never lowered"):
+        replicas.start("b")
+    printed = site.do(fault, number=2)
+    assert "value" in printed[2]
 
 
 def test_a_full_disk_is_seen_by_the_commands(site: Site) -> None:
