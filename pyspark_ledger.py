@@ -37,7 +37,7 @@ def source_or_stand_in(name: str, module: str, class_name: str, *, caller: str) 
         source = None
         why = (
             f"cannot be loaded by {sys.executable}: {type(error).__name__}: {error}. Install rsm-spark[spark] for this "
-            "interpreter (Spark 4.2 is needed), or point PYSPARK_PYTHON at one that has it"
+            "interpreter (Spark 4.2 is needed; 4.0 and 4.1 only read), or point PYSPARK_PYTHON at one that has it"
         )
     if source is not None:
         return type("DefaultSource", (source,), {**names, "__doc__": f"The source `{name}`."})

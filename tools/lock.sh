@@ -19,3 +19,7 @@ solve pyproject.toml --extra server --extra broker --extra gateway --extra sql -
 solve - --constraint requirements.lock --no-annotate --output-file containers/build.lock <<<hatchling
 # What runs dbt beside Spark's Thrift server in tests/spark/test_dbt.py, in an environment of its own.
 solve - --no-annotate --output-file tools/dbt.lock <<<$'dbt-core<1.12\ndbt-spark[PyHive]==1.11.0'
+# The older Sparks that tests/spark/test_older_spark.py reads with, each with the packages of this project beside it.
+for version in 4.0 4.1; do
+  solve - --no-annotate --output-file "tools/spark-$version.lock" <<<"pyspark==$version.*"
+done

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pyspark
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from connectors.catalog_table import defined_options
 from connectors.errors import OptionError
 from connectors.plain_errors import tells_plainly
-from connectors.source.source import LedgerSource
+from connectors.source.source import HAS_LIMITS, LedgerSource
 
 
 @tells_plainly("schema", "writer", "streamWriter")
@@ -31,6 +32,7 @@ class LedgerFormat(LedgerSource):
             OptionError: An option or a column is wrong.
 
         """
+        _check_spark()
         from connectors.sink.defined_table import sink_options  # noqa: PLC0415 - see the module
         from connectors.sink.writer import LedgerBatchWriter  # noqa: PLC0415
 
@@ -45,6 +47,7 @@ class LedgerFormat(LedgerSource):
             OptionError: An option or a column is wrong.
 
         """
+        _check_spark()
         from connectors.sink.defined_table import sink_options  # noqa: PLC0415 - see the module
         from connectors.sink.writer import LedgerStreamWriter  # noqa: PLC0415
 
@@ -53,3 +56,8 @@ class LedgerFormat(LedgerSource):
                 "sink ledger: output mode complete is refused, a log keeps what it has: use append or update"
             )
         return LedgerStreamWriter(sink_options(self.options, schema, is_stream=True), schema)
+
+
+def _check_spark() -> None:
+    if not HAS_LIMITS:
+        raise OptionError(f"sink ledger: Spark 4.2 is needed to write, this is {pyspark.__version__}; 4.0 and 4.1 read")

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from connectors.errors import OptionError
 from connectors.plain_errors import tells_plainly
 from connectors.source.access import DriverAccess
 from connectors.source.inputs import read_input
 from connectors.source.options import SourceOptions
-from connectors.source.pushdown import push_filters
 from connectors.source.query_source import source_of
 from connectors.source.traced_batches import TracedBatch, read_traced, trace_of, traced_plan
+
+if TYPE_CHECKING:
+    # Spark 4.0 has no such class.
+    from pyspark.sql.datasource import Filter
 
 
 @tells_plainly("partitions", "read")
@@ -56,6 +61,8 @@ class LedgerPushdownReader(LedgerBatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Take the filters that bound entries; return those that are left to Spark."""
+        from connectors.source.pushdown import push_filters  # noqa: PLC0415 - Spark 4.0 has no filters
+
         bounds, left = push_filters(filters, self._options)
         self._options = msgspec.structs.replace(self._options, entry_bounds=bounds)
         return left
@@ -65,7 +72,9 @@ def batch_reader(options: SourceOptions) -> LedgerBatchReader:
     """Return the reader of a batch query.
 
     Raises:
-        OptionError: `pushdown` is set, and the session does not let filters through.
+        OptionError: `pushdown` is set, and this Spark tells sources no filters.
 
     """
+    if options.pushdown and not hasattr(DataSourceReader, "pushFilters"):
+        raise OptionError("option pushdown needs Spark 4.1: older ones tell a source no filters")
     return LedgerPushdownReader(options) if options.pushdown else LedgerBatchReader(options)

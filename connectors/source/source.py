@@ -6,8 +6,9 @@ where the reader is made.
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
-import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
@@ -19,17 +20,13 @@ from connectors.source.options import BadRecords, Rows, SourceOptions, parse_opt
 from connectors.source.row_plan import fixed_columns
 from connectors.source.schema import RowColumn, check_table_schema, comment_of, ddl_of, names_before, pick_columns
 
-_SPARK_MIN = (4, 2)
+# Spark 4.2 tells Python sources limits, and where a micro-batch begins; 4.0 and 4.1 do not.
+HAS_LIMITS = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
 _PARTITION_MAX = 2**31 - 1
 _NO_OPTIONS = (
     "source ledger is told no option: give exactly one of the options log, logPattern and ledgers. A table of the "
     "catalog keeps its options where CREATE TABLE names no columns, and no AS SELECT: make it anew so"
 )
-
-if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < _SPARK_MIN:
-    raise ImportError(
-        f"pyspark {pyspark.__version__} is too old: limits and Trigger.AvailableNow need Spark 4.2 for Python sources"
-    )
 
 
 @tells_plainly("schema", "reader", "streamReader")
@@ -69,9 +66,16 @@ class LedgerSource(DataSource):
         return batch_reader(_fixed(self._parsed(schema, is_stream=False), schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        if not HAS_LIMITS:
+            from connectors.source.whole_stream import WholeStreamReader  # noqa: PLC0415 - see the module
+
+            return WholeStreamReader(partial(self._stream_options, schema))
         from connectors.source.stream import LedgerStreamReader  # noqa: PLC0415 - see the module
 
-        return LedgerStreamReader(_fixed(self._parsed(schema, is_stream=True), schema))
+        return LedgerStreamReader(self._stream_options(schema))
+
+    def _stream_options(self, schema: StructType) -> SourceOptions:
+        return _fixed(self._parsed(schema, is_stream=True), schema)
 
     def _parsed(self, schema: StructType, *, is_stream: bool) -> SourceOptions:
         """Return the options of a query: its own, and before them those of its table."""
