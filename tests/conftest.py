@@ -145,6 +145,14 @@ def start_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
     clusters.stop()
 
 
+@pytest.fixture(scope="module")
+def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
+    """Return a cluster with three bookies for one file: it has names of its own, or counts what is there."""
+    clusters = _Clusters(tmp_path_factory)
+    yield clusters.start(bookie_count=3)
+    clusters.stop()
+
+
 @pytest.fixture(scope="session")
 def zookeeper(_shared_clusters: _Clusters) -> str:
     """Address (host:port) of a real ZooKeeper, empty at first, shared by the tests of this process."""

@@ -52,8 +52,8 @@ def _guarded(cluster: DevCluster, folder: Path) -> Iterator[ConsoleProcess]:
         yield one
 
 
-async def test_who_has_no_right_to_the_whole_cluster_sees_nothing(cluster: DevCluster, tmp_path: Path) -> None:
-    with _guarded(cluster, tmp_path) as one:
+async def test_who_has_no_right_to_the_whole_cluster_sees_nothing(own_cluster: DevCluster, tmp_path: Path) -> None:
+    with _guarded(own_cluster, tmp_path) as one:
         async with asking(one.url) as nobody, asking(one.url, "x" * 40) as stranger:
             for path in (*_PATHS, *_OF_TASKS, "/status", "/api/v1/me"):
                 assert (await nobody.get(path)).status_code == 401
@@ -79,8 +79,10 @@ async def test_who_has_no_right_to_the_whole_cluster_sees_nothing(cluster: DevCl
         assert not any(secret in refusals for secret in SECRETS.values())
 
 
-async def test_what_is_no_question_is_refused_in_words_and_changes_nothing(cluster: DevCluster, tmp_path: Path) -> None:
-    with _guarded(cluster, tmp_path) as one:
+async def test_what_is_no_question_is_refused_in_words_and_changes_nothing(
+    own_cluster: DevCluster, tmp_path: Path
+) -> None:
+    with _guarded(own_cluster, tmp_path) as one:
         async with asking(one.url, SECRETS["eve"]) as eve:
             for method, path, status in (
                 ("POST", "/api/v1/view", 405), ("DELETE", "/api/v1/logs/orders", 405), ("PUT", "/static/app.js", 405),
@@ -107,8 +109,8 @@ async def test_what_is_no_question_is_refused_in_words_and_changes_nothing(clust
             assert (await eve.get("/api/v1/view")).status_code == 200
 
 
-async def test_another_sites_page_can_have_nothing_done(cluster: DevCluster, tmp_path: Path) -> None:
-    with _guarded(cluster, tmp_path) as one:
+async def test_another_sites_page_can_have_nothing_done(own_cluster: DevCluster, tmp_path: Path) -> None:
+    with _guarded(own_cluster, tmp_path) as one:
         async with asking(one.url, SECRETS["root"]) as root:
             for path in _ACTS:
                 body = {"task_ids": [1]}
@@ -160,9 +162,9 @@ async def _attack(url: str) -> AsyncIterator[None]:
 
 
 async def test_an_operator_goes_on_looking_beside_streams_that_nobody_reads(
-    cluster: DevCluster, tmp_path: Path
+    own_cluster: DevCluster, tmp_path: Path
 ) -> None:
-    with _guarded(cluster, tmp_path) as one:
+    with _guarded(own_cluster, tmp_path) as one:
         async with asking(one.url, SECRETS["root"]) as root:
 
             async def look() -> None:
@@ -184,9 +186,9 @@ async def test_an_operator_goes_on_looking_beside_streams_that_nobody_reads(
 
 
 async def test_a_caller_looks_into_few_logs_at_once_and_each_look_is_told_under_its_name(
-    cluster: DevCluster, tmp_path: Path
+    own_cluster: DevCluster, tmp_path: Path
 ) -> None:
-    with _guarded(cluster, tmp_path) as one:
+    with _guarded(own_cluster, tmp_path) as one:
         async with asking(one.url, SECRETS["eve"]) as eve, asking(one.url, SECRETS["root"]) as root:
             # There is no such log, so that nobody leads it: the client looks for a leader until its time is over.
             path = "/api/v1/logs/nobodys/map"
@@ -200,8 +202,8 @@ async def test_a_caller_looks_into_few_logs_at_once_and_each_look_is_told_under_
         assert ("eve", "GET /api/v1/logs/{log}/map", "log nobodys", "429") in told
 
 
-async def test_a_token_that_is_taken_back_ends_its_stream(cluster: DevCluster, tmp_path: Path) -> None:
-    with _guarded(cluster, tmp_path) as one:
+async def test_a_token_that_is_taken_back_ends_its_stream(own_cluster: DevCluster, tmp_path: Path) -> None:
+    with _guarded(own_cluster, tmp_path) as one:
         file = tmp_path / "principals.toml"
         async with asking(one.url, SECRETS["eve"]) as eve, eve.stream("GET", "/api/v1/events?since=1") as told:
             assert told.status_code == 200

@@ -72,7 +72,7 @@ def write_principals(file: Path, **other: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def site(cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(own_cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("readers")
     file = folder / "principals.toml"
     write_principals(file)
@@ -80,7 +80,7 @@ def site(cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     for name, path in shown.items():
         path.write_text(TOKENS[name])
         path.chmod(0o600)
-    uri, options = cluster.metadata_uri, ("--principals", str(file))
+    uri, options = own_cluster.metadata_uri, ("--principals", str(file))
     root = Security(token_file=str(shown["root"]))
     as_eye = {"RSM_STORE__TOKEN_FILE": str(shown["eye"]), "RSM_BROKER_TOKEN_FILE": str(shown["eye"])}
     with contextlib.ExitStack() as stack:
