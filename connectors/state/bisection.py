@@ -20,6 +20,7 @@ from connectors.state.frame import RangeFrames, sum_rows
 from connectors.state.steps import CHANGE
 from connectors.state.sums import RowSum, StateSums
 from rsm_spark.core.records import SESSIONS_TABLE
+from rsm_spark.errors import SnapshotError
 
 _CHANGES_TRIED_MAX = 200_000
 
@@ -161,10 +162,15 @@ class Bisection:
                 )
                 for at in sorted(wrong)[:1]
             ]
-        low, high = 0, len(versions) - 1
+        low, high, unread = 0, len(versions) - 1, -1
         while low < high:
             middle = (low + high) // 2
-            if self._is_right(evidence, versions[middle]):
+            try:
+                is_right = self._is_right(evidence, versions[middle])
+            except (PySparkException, SnapshotError):
+                # VACUUM takes the files of the oldest versions: what is known lies behind.
+                is_right, unread = True, middle
+            if is_right:
                 low = middle + 1
             else:
                 high = middle
@@ -173,6 +179,12 @@ class Bisection:
         differences = self.of_rows(what, position.revision, found, position.table, is_claim_right=True)
         foreign = [one for one in evidence.foreign_versions if one <= version]
         told = f" (version {version} of the table is the first that differs"
+        if unread == low - 1 and unread >= 0:
+            lost, before = versions[unread]
+            told = (
+                f" (version {version} of the table differs; version {lost}, of revision {before.revision}, cannot be "
+                "read, as VACUUM leaves it: the first that differs may be that one or an older one"
+            )
         told += f"; version {foreign[-1]} was not written by a materializer)" if foreign else ")"
         return [msgspec.structs.replace(one, text=one.text + told, version=version) for one in differences]
 

@@ -33,7 +33,7 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
         record: Revision of the record that the row comes from, or that took it away; 0 = not known.
         ledger: Ledger of that record's entry; -1 = not known.
         entry: That entry; -1 = not known.
-        version: Of a Delta table: the first version that differs; -1 = no table.
+        version: Of a Delta table: the first version that differs, of those that can be read; -1 = no table.
         row_count: Rows that differ in all; 0 = not known.
 
     """

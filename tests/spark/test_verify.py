@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from connectors.delta.materialize import Materializer
+from connectors.delta.proof import follower_evidence
 from connectors.delta.settings import MaterializeSettings
 from connectors.state.verify import Verdict, VerifySettings, verify_log
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, row_term, table_prefix
@@ -178,6 +179,12 @@ def test_a_damaged_table_is_followed_to_the_version_and_to_the_entry(
     assert difference.record == log.revision - 4
     assert difference.version == DeltaTable(place).version()
     assert "was not written by a materializer" in difference.text
+    before = follower_evidence(place).positions[-2]
+    DeltaTable(place).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    (difference,) = verify_log(spark, proof).differences
+    assert (difference.table, difference.key, difference.found) == ("map", '["k3"]', '["nonsense"]')
+    assert difference.version == DeltaTable(place).version()
+    assert f"version {before[0]}, of revision {before[1].revision}, cannot be read, as VACUUM" in difference.text
 
 
 def test_a_fork_ends_the_proof_at_its_entry(spark: SparkSession, log: Any) -> None:
