@@ -7,14 +7,15 @@ not taken since the log grows, the next step is judged by the new layout: it fin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from ledger.errors import LedgerError
 from rsm_spark.core.batch_pieces import BatchStep, ChunkRows, PartitionedWriters
 from rsm_spark.core.plain_log import PlainLogError
 from rsm_spark.core.writer_marks import MarkedReply, MarkedStatus, MarkKind, WriterMark
-from rsm_spark.core.writers import MarkVerdict, WriterRow
+from rsm_spark.core.writers import MarkVerdict, WriterRow, WriterTable
 from rsm_spark.errors import NotLeaderError, OutcomeUnknownError, RsmError
 from rsm_spark.logs.marked_writing import WriterLanes, checked_mark, no_room
 from rsm_spark.logs.record_writer import PlainLogWriter
@@ -63,6 +64,9 @@ class PartitionedMarking:
         self._look = look
         self._end = end
         self._lanes = WriterLanes()
+        self._gate = asyncio.Lock()  # Held by who lets nobody in.
+        self._under_way = 0  # Those let in.
+        self._left = asyncio.Event()
 
     async def write(
         self, mark: WriterMark, payloads: Sequence[bytes], keys: Sequence[bytes | None], owner: str
@@ -70,7 +74,7 @@ class PartitionedMarking:
         """Do what a mark says; see `PartitionedLogWriter.write_marked`."""
         mark = checked_mark(self._log, mark, payloads, owner)
         rows = ChunkRows(payloads, keys, mark.batch + mark.part + mark.chunk)
-        async with self._lanes.of(mark.writer):
+        async with self._turn(mark.writer):
             was_done = False
             while True:
                 present = await self._opened()
@@ -88,6 +92,33 @@ class PartitionedMarking:
                 if step.standing is not MarkVerdict.DONE:
                     await self._look()
                 return MarkedReply(_STATUSES[step.standing], step.reason)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, name: str) -> AsyncIterator[None]:
+        """Be the one that does something about a writer."""
+        async with self._gate:
+            self._under_way += 1
+        try:
+            async with self._lanes.of(name):
+                yield
+        finally:
+            self._under_way -= 1
+            self._left.set()
+
+    @contextlib.asynccontextmanager
+    async def settled(self) -> AsyncIterator[None]:
+        """Hold back what comes; inside, nothing is under way, and all partitions have been told of ends.
+
+        Raises:
+            RsmError, LedgerError: See `tell_ends`.
+
+        """
+        async with self._gate:
+            while self._under_way:
+                self._left.clear()
+                await self._left.wait()
+            await self.tell_ends()
+            yield
 
     async def _append(self, present: OpenPartitions, step: BatchStep, rows: ChunkRows) -> None:
         """Append the pieces of a step; return when each has an outcome, and none is lost but by a growth.
@@ -124,15 +155,11 @@ class PartitionedMarking:
             RsmError, LedgerError: A partition did not take it.
 
         """
-        try:
-            names = _writers(await self._opened()).names()
-        except PlainLogError:
-            return  # It has no producers, and so no batches.
-        for name in names:
+        for name in _remembered(await self._opened()).names():
             async with self._lanes.of(name):
                 while True:
                     present = await self._opened()
-                    step = _writers(present).due_step(name)
+                    step = _remembered(present).due_step(name)
                     if step.standing is not MarkVerdict.APPLY:
                         break
                     await self._append(present, step, ChunkRows((), (), 0))
@@ -171,7 +198,7 @@ class PartitionedMarking:
         next_step: Callable[[PartitionedWriters], BatchStep],
         check: Callable[[WriterRow], None] = lambda _own: None,
     ) -> dict[str, Any]:
-        async with self._lanes.of(name):
+        async with self._turn(name):
             own = _writers(await self._opened()).get(name)
             if own is None:
                 raise RsmError(f"log {self._log}: there is no writer {name!r}; see `rsm log writer list`")
@@ -193,6 +220,23 @@ def _writers(present: OpenPartitions) -> PartitionedWriters:
 
     """
     return PartitionedWriters([part.writers for part in present.parts], present.counts)
+
+
+def _remembered(present: OpenPartitions) -> PartitionedWriters:
+    """Return what the partitions remember; one without producers has no rows of batches.
+
+    Raises:
+        NotLeaderError: A partition is over.
+
+    """
+
+    def table(part: PlainLogWriter) -> WriterTable:
+        try:
+            return part.writers
+        except PlainLogError:
+            return WriterTable()
+
+    return PartitionedWriters([table(part) for part in present.parts], present.counts)
 
 
 def _full(present: OpenPartitions, step: BatchStep, name: str, owner: str) -> str:

@@ -618,7 +618,8 @@ class PartitionedLogWriter:
         """Append the end mark to all partitions, behind all that was appended; return its position in each.
 
         Nothing follows, for ever; readers end there, and this writer is over. An end that was cut off, so that only
-        some partitions have the mark, is completed by whoever opens the log next.
+        some partitions have the mark, is completed by whoever opens the log next. What of batches is under way comes
+        before it, so that no batch has ended in some partitions and can never end in others.
 
         Raises:
             NotLeaderError: This writer is over; some partitions may have the mark.
@@ -628,8 +629,8 @@ class PartitionedLogWriter:
         async with self._changing:
             if self._refusal is not None:
                 raise self._refusal
-            await self._marking.tell_ends()  # Nobody does it later.
-            self._end(LogEndedError(f"log {self.log}: it has an end mark: nothing can be appended any more"))
+            async with self._marking.settled():  # Nobody tells partitions of an end later.
+                self._end(LogEndedError(f"log {self.log}: it has an end mark: nothing can be appended any more"))
             return tuple(await asyncio.gather(*(part.mark_end() for part in self._parts)))
 
     async def close(self) -> None:

@@ -76,11 +76,13 @@ class BatchRuns:
 
     Attributes:
         batched: Ends of batches that were acknowledged.
+        ending: Set while the end of some batch is sent.
 
     """
 
     def __init__(self, cluster: MarkedLogs, make_row: MakeRow, rng: random.Random) -> None:
         self.batched = 0
+        self.ending = asyncio.Event()
         self._cluster = cluster
         self._make_row = make_row
         self._rng = rng
@@ -114,7 +116,10 @@ class BatchRuns:
             return False
         payloads = {payload for some in rows.values() for _, payload in some}
         self._cluster.truth.ending |= payloads
-        if not await self._send(mark(MarkKind.END), [], rng):
+        self.ending.set()
+        has_ended = await self._send(mark(MarkKind.END), [], rng)
+        self.ending.clear()
+        if not has_ended:
             return False
         self._cluster.truth.ended |= payloads
         self.batched += 1

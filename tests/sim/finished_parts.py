@@ -66,8 +66,14 @@ class FinishedPartsTruth:
             if record.payload not in self._truth.ending:
                 self._truth.fail("finished-early", f"{record.payload!r} is handed out, nobody has ended its batch")
 
-    def judge(self, final: Sequence[PartitionRecord], *, is_trimmed: bool) -> None:
-        """Compare what was handed out with what the log holds in the end; the last run has read all of it."""
+    def judge(self, final: Sequence[PartitionRecord], last: FinishedPartsRun | None) -> None:
+        """Compare what was handed out with what the log holds in the end.
+
+        Args:
+            final: That.
+            last: The run that has read all of the log; None = it was trimmed.
+
+        """
         held: dict[tuple[int, Batch], set[bytes]] = {}
         for record in final:
             batch = batch_of(record.payload)
@@ -75,10 +81,10 @@ class FinishedPartsTruth:
                 held.setdefault((record.partition, batch), set()).add(record.payload)
         for run in self._runs:
             for partition, records in run.handed.items():
-                self._judge_partition(partition, records, held, is_trimmed=is_trimmed)
-        if is_trimmed:
+                self._judge_partition(partition, records, held, is_trimmed=last is None)
+        if last is None:
             return
-        got = self._runs[-1].payloads
+        got = last.payloads
         lost = self._truth.ended - got
         if lost:
             self._truth.fail("finished-all", f"the end of {min(lost)!r} was acknowledged, it is not handed out")

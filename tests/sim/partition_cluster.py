@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 from functools import partial
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 from ledger.errors import LedgerError
 from ledger.testing.hosts import SimHost
 from ledger.testing.simulation import Simulation
+from rsm_spark.core.plain_log import LogEndedError
 from rsm_spark.core.producers import PartitionsChangedError, ProducerError, RecordSource
 from rsm_spark.errors import (
     CorruptLogError,
@@ -47,6 +49,7 @@ _PRODUCERS = 2
 _MEMBERS = 2
 _BATCHERS = 2
 _FINISHED = 2
+_ENDED_S = 20.0
 _PATIENCE_S = 3.0
 """A producer waits so long for an answer before it sends a record again."""
 
@@ -64,6 +67,7 @@ class PartitionCluster:
         truth: What they have said and seen.
         finished: What readers of finished batches have seen.
         is_over: Writers stop.
+        ends_from_s: From when on, in simulated seconds, a writer may end the log for ever.
 
     """
 
@@ -88,6 +92,7 @@ class PartitionCluster:
         self.replicas: dict[str, SimpleNamespace] = {}
         self.snapshots: dict[str, object] = {}
         self.is_over = False
+        self.ends_from_s = math.inf
         self.writers: dict[str, PartitionedLogWriter] = {}
         self.produced = 0
         self.writers_opened = 0
@@ -193,6 +198,10 @@ class PartitionCluster:
                 await growing
             if rng.random() < 0.5:
                 await writer.flush()
+            if self.simulation.loop.time() > self.ends_from_s and rng.random() < 0.2:
+                await self.batches.ending.wait()
+                await asyncio.sleep(rng.choice((0.0, 0.001, rng.uniform(0.0, 0.03))))
+                await writer.mark_end()
             await asyncio.sleep(rng.choice((0.0, 0.002, 0.1)))
             if self._has_producers and rng.random() < 0.1:  # Who appends nothing does not hear that it is deposed.
                 await asyncio.sleep(rng.uniform(0.0, 10.0))
@@ -314,6 +323,8 @@ class PartitionCluster:
                     self.finished.see(run, record)
                 if reader.is_ended:
                     break
+            if reader.has_ended:  # Nothing new will ever be there.
+                await asyncio.sleep(_ENDED_S)
         except (CorruptLogError, ForkedLogError) as error:
             self.truth.fail("no-gap", f"a reader meets what does not follow: {error}")
         except (LedgerError, RsmError):
@@ -374,6 +385,8 @@ class PartitionCluster:
                     break
                 if is_held and run.numbers and rng.random() < 0.7:
                     await reader.processed()
+            if reader.has_ended:
+                await asyncio.sleep(_ENDED_S)
         except (CorruptLogError, ForkedLogError) as error:
             self.truth.fail("no-gap", f"a reader meets what does not follow: {error}")
         except (LedgerError, RsmError):
@@ -424,6 +437,8 @@ async def final_state(cluster: PartitionCluster) -> tuple[list[PartitionRecord],
                 cluster.truth.acknowledge(payload, await writer.append(payload, key=key))
             await writer.close()
             break
+        except LogEndedError:
+            break
         except (LedgerError, NotLeaderError, OutcomeUnknownError):
             await asyncio.sleep(0.5)
     reader = await logs.partitioned_reader(LOG, follow=False)
@@ -433,11 +448,11 @@ async def final_state(cluster: PartitionCluster) -> tuple[list[PartitionRecord],
         cluster.truth.see(run, record)
         found.append(record)
     await reader.close()
-    is_trimmed = any(begun.values())
-    if not is_trimmed:
-        finished, last = cluster.finished.run(), await logs.partitioned_reader(LOG, follow=False, finished_batches=True)
-        async for record in last:
-            cluster.finished.see(finished, record)
-        await last.close()
-    cluster.finished.judge(found, is_trimmed=is_trimmed)
+    last = None if any(begun.values()) else cluster.finished.run()
+    if last is not None:
+        finished = await logs.partitioned_reader(LOG, follow=False, finished_batches=True)
+        async for record in finished:
+            cluster.finished.see(last, record)
+        await finished.close()
+    cluster.finished.judge(found, last)
     return found, begun

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -246,3 +248,13 @@ def _all_of(partitioned_reader: Any) -> Any:
         return await partitioned_reader(self, *args, **options)  # type: ignore[no-any-return]
 
     return reader
+
+
+def ends_the_log_and_waits_for_no_batch(patch: pytest.MonkeyPatch) -> None:
+    """Mark the end of partitions that are not told yet of the end of a batch: nobody can tell them any more."""
+
+    @contextlib.asynccontextmanager
+    async def hasty(_: PartitionedMarking) -> AsyncIterator[None]:
+        yield
+
+    patch.setattr(PartitionedMarking, "settled", hasty)

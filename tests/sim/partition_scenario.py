@@ -65,10 +65,13 @@ class BatchedScenario(PartitionScenario):
 
 
 class FinishedPartsScenario(PartitionScenario):
-    """One seed's world, in which writers write batches, and some read finished ones only."""
+    """One seed's world, in which writers write batches, and some read finished ones only. Some logs end meanwhile."""
 
     def make_cluster(self, settings: ReplicaSettings) -> PartitionCluster:
-        return PartitionCluster(self.simulation, self.world, settings, has_batches=True, has_finished=True)
+        cluster = PartitionCluster(self.simulation, self.world, settings, has_batches=True, has_finished=True)
+        if self.simulation.random("end").random() < 0.5:
+            cluster.ends_from_s = self.trouble_s / 2
+        return cluster
 
 
 def run_finished_seed(seed: int, trouble_s: float = TROUBLE_S) -> PartitionOutcome:

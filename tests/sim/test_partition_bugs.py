@@ -58,11 +58,12 @@ HUNTS: dict[Plant, _Hunt] = {
     plants.looks_for_pieces_by_the_present_layout_alone: _Hunt(has_batches=True),
     plants.takes_a_chunk_for_appended_when_one_piece_of_it_is: _Hunt(has_batches=True, known=1),
     plants.answers_a_chunk_when_one_step_of_it_is_done: _Hunt(has_batches=True),
-    plants.judges_a_chunk_while_its_pieces_are_on_their_way: _Hunt(has_batches=True, known=3),
+    plants.judges_a_chunk_while_its_pieces_are_on_their_way: _Hunt(has_batches=True, known=1),
     plants.refuses_a_batch_by_tables_that_may_be_old: _Hunt("batch-known", has_batches=True, known=2),
     plants.marks_a_batch_and_appends_its_rows_without_a_mark: _Hunt(has_batches=True),
     plants.tells_no_partition_of_an_end: _Hunt("finished-all", has_finished=True, known=1),
     plants.tells_all_partitions_of_an_end_at_once: _Hunt(has_finished=True),
+    plants.ends_the_log_and_waits_for_no_batch: _Hunt("finished-all", has_finished=True, known=14),
     plants.hands_out_rows_of_batches_as_they_come: _Hunt("finished-early", has_finished=True),
 }
 
