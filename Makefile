@@ -1,5 +1,8 @@
 .DEFAULT_GOAL := help
 SEEDS ?= 1000
+# Of the large table of bench-spark: rows, and keys of a merge. docs/decisions/0071 has 100000000 and 100000.
+MERGE_ROWS ?= 2000000
+MERGE_KEYS ?= 20000
 # Goes to pytest, such as ARGS='-k fence'; what comes last counts, so ARGS='-n 0' runs one test at a time.
 ARGS ?=
 # Two at a time, whole files: most tests of real processes wait more than they compute. Which tests are in a set, and in
@@ -57,9 +60,10 @@ bench-store: setup ## Puts, gets, failover and boots of the map, beside etcd
 bench-broker: setup ## Submits, dispatch, backlogs, failover and snapshots of the task broker
 	@.venv/bin/python -m tests.bench.bench_broker
 
-bench-spark: setup ## Spark reads and writes logs, Delta followers, proofs; beside Delta and PostgreSQL
+bench-spark: setup ## Spark reads and writes logs, Delta followers, proofs, merges of driver and cluster: MERGE_ROWS=2000000
 	@.venv/bin/python -m tests.bench.bench_spark
 	@.venv/bin/python -m tests.bench.bench_sinks
+	@RSM_BENCH_ROWS=$(MERGE_ROWS) RSM_BENCH_KEYS=$(MERGE_KEYS) .venv/bin/python -P -m tests.bench.bench_large_merges
 
 bench-sql: setup ## SQL over PostgreSQL's protocol, beside PostgreSQL, rqlite and HerdDB
 	@.venv/bin/python -m tests.bench.bench_sql

@@ -232,7 +232,10 @@ async def _keep(
         client = await stack.enter_async_context(_asked(given, settings))
         companion = None
         if _driver_threads(given):
-            companion = await stack.enter_async_context(_driver_worker(given, spark, settings.spec))
+            server = ConnectServer(spark) if given.python_threads else None
+            if server is not None:
+                stack.enter_context(server.holding_port())
+            companion = await stack.enter_async_context(_driver_worker(given, spark, settings.spec, server))
         launcher = SparkLauncher(spark, _ENTRY, settings.spec.pool)
         keeper = PoolController(settings, launcher, client, say, companion)
         stack.enter_context(_stopping(keeper))
@@ -273,7 +276,9 @@ def _token(path: str | None) -> str:
         raise OptionError(f"--http-token-file {path}: it cannot be read: {type(error).__name__}") from None
 
 
-def _driver_worker(given: argparse.Namespace, spark: SparkSession, spec: MemberSpec) -> Worker:
+def _driver_worker(
+    given: argparse.Namespace, spark: SparkSession, spec: MemberSpec, server: ConnectServer | None
+) -> Worker:
     """Return the worker that runs statements in this process, and functions in processes with sessions of its own."""
     of_pool = spec.work.worker
     registry = Registry()
@@ -297,7 +302,7 @@ def _driver_worker(given: argparse.Namespace, spark: SparkSession, spec: MemberS
         metadata_uri=spec.metadata_uri,
         security=spec.security,
         codec=load_codec(spec.work.codec) if spec.work.codec else None,
-        support=ConnectServer(spark) if given.python_threads else None,
+        support=server,
     )
 
 

@@ -386,12 +386,14 @@ class FollowerTable:
     def _summed(self, loaded: LoadedTable) -> TablePosition:
         """Sum the rows up: the history was cleared away, but the transaction is kept for ever."""
         schema = self.mode.schema(loaded.followed)
-        rows = pa.Table.from_batches(scanned(loaded.handle, schema), schema)
-        digest = self.mode.sum(loaded.followed, rows) % DIGEST_MODULUS
+        digest = row_count = 0
+        for batch in scanned(loaded.handle, schema):
+            digest += self.mode.sum(loaded.followed, pa.Table.from_batches([batch]))
+            row_count += batch.num_rows
         return msgspec.structs.replace(
             self.empty_position(),
             revision=loaded.revision,
             prefix_hash="",
-            digest=digest_bytes(digest).hex(),
-            row_count=rows.num_rows,
+            digest=digest_bytes(digest % DIGEST_MODULUS).hex(),
+            row_count=row_count,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -214,11 +215,26 @@ def scanned(handle: DeltaTable, schema: pa.Schema, predicate: str | None = None)
 
 
 def rewritable(handle: DeltaTable, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a table for a write of it, which cannot read a scan: with deletion vectors all at once."""
+    """Return the rows of a table for a write of it, which cannot read a scan: with deletion vectors from a file."""
     if _DELETION_VECTORS in (handle.protocol().reader_features or ()):
-        return iter([*scanned(handle, schema)])
+        return _kept(schema, scanned(handle, schema))
     dataset = handle.to_pyarrow_dataset()
     return (batch.cast(schema) for batch in dataset.to_batches(columns=schema.names))
+
+
+def _kept(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Read all batches now, into a file that has no name, and return them from there."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - whoever reads it closes it
+    with pa.ipc.new_stream(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    file.seek(0)
+
+    def again() -> Iterator[pa.RecordBatch]:
+        with file, pa.ipc.open_stream(file) as reader:
+            yield from reader
+
+    return again()
 
 
 def _parts(handle: DeltaTable, schema: pa.Schema, key_count: int, predicate: str | None) -> Iterator[pa.Table]:

@@ -8,14 +8,17 @@ are sessions of users that are no run, which code may have opened besides.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import secrets
+import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from connectors.errors import OptionError
+from connectors.errors import OptionError, SessionSetupError
 
 if TYPE_CHECKING:
     # Whoever has a server has loaded it.
@@ -93,6 +96,31 @@ class ConnectServer:
         """Port on loopback."""
         return int(self._service.localPort())
 
+    @contextmanager
+    def holding_port(self) -> Iterator[None]:
+        """Hold the server's port on IPv6's loopback too, without serving it, as long as programs may ask for it.
+
+        They ask for "localhost": to another name Spark's client shows no token without TLS. Where that name has two
+        addresses, whoever had the other one's port would be asked first, and would be shown the token.
+
+        Raises:
+            SessionSetupError: Somebody has it.
+
+        """
+        port = self.port
+        try:
+            held = _held_port(port)
+        except OSError as error:
+            raise SessionSetupError(
+                f"Spark Connect serves 127.0.0.1:{port}, and another process has [::1]:{port}, where programs that ask "
+                "for localhost would show it their token: start it again, which takes another port"
+            ) from error
+        try:
+            yield
+        finally:
+            if held is not None:
+                held.close()
+
     def begin(self, task_id: int, assignment_id: int) -> None:
         """Hear of a run: its sessions stay until it is taken back."""
         self._users.add(session_user(task_id, assignment_id))
@@ -151,3 +179,19 @@ class ConnectServer:
         for name in _PACKAGE.split("."):
             package = getattr(package, name)
         return package
+
+
+def _held_port(port: int) -> socket.socket | None:
+    """Take a port on IPv6's loopback; None = there is no such loopback."""
+    try:
+        held = socket.socket(socket.AF_INET6)
+    except OSError:
+        return None
+    try:
+        held.bind(("::1", port))
+    except OSError as error:
+        held.close()
+        if error.errno == errno.EADDRINUSE:
+            raise
+        return None
+    return held

@@ -14,11 +14,8 @@ A run is named by the numbers of task and assignment. The process ends with its 
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -75,10 +72,9 @@ def main() -> None:
     spark = builder.getOrCreate()
     context: Any = spark.sparkContext
     server = ConnectServer(spark)
-    held = hold_loopback(server.port) or contextlib.nullcontext()
     threading.Thread(target=_end_with, args=(context._gateway.proc.wait,), name="rsm-jvm", daemon=True).start()
-    tell({"application_id": context.applicationId, "ui": context.uiWebUrl or ""})
-    with held, ThreadPoolExecutor(_CLOSED_AT_ONCE, "rsm-close") as threads:
+    with server.holding_port(), ThreadPoolExecutor(_CLOSED_AT_ONCE, "rsm-close") as threads:
+        tell({"application_id": context.applicationId, "ui": context.uiWebUrl or ""})
         for line in sys.stdin.buffer:
             asked = json_decoder(AskedOfServer).decode(line)
             if asked.close is None:
@@ -109,30 +105,6 @@ def answer(server: ConnectServer, asked: AskedOfServer) -> dict[str, Any]:
         text = str(said.getMessage()) if said is not None else f"{type(error).__name__}: {error}"
         told["error"] = text[:_ERROR_LENGTH_MAX]
     return told
-
-
-def hold_loopback(port: int) -> socket.socket | None:
-    """Take a server's port on IPv6's loopback too, without serving it; None = there is no such loopback.
-
-    Applications ask for "localhost". Where that has two addresses, whoever had the other one's port would be asked
-    first, and would be shown the token.
-
-    Raises:
-        OSError: Somebody has it.
-
-    """
-    try:
-        held = socket.socket(socket.AF_INET6)
-    except OSError:
-        return None
-    try:
-        held.bind(("::1", port))
-    except OSError as error:
-        held.close()
-        if error.errno == errno.EADDRINUSE:
-            raise
-        return None
-    return held
 
 
 def _end_with(wait: Callable[[], Any]) -> None:

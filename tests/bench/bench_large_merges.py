@@ -1,4 +1,4 @@
-"""`python -P -m tests.bench.bench_large_merges`: one commit of changed keys into a table that is much larger.
+"""The third part of `make bench-spark`: one commit of changed keys into a table that is much larger.
 
 A follower's table of `RSM_BENCH_ROWS` (10,000,000) short rows, made once in the order of its keys and once out of it.
 Each case has a copy of it and a process of its own, and merges `RSM_BENCH_KEYS` (100,000) keys twice:
@@ -11,7 +11,8 @@ Each case has a copy of it and a process of its own, and merges `RSM_BENCH_KEYS`
 
 Of each: seconds on the wall and of processors, the most memory of the process (with `spark_*` of the JVM, given a heap
 of 3 GiB), files and MB written. `RSM_BENCH_ONLY` picks cases by a regular expression, `RSM_BENCH_FOLDER` says where
-(tables are removed at the end), `RSM_BENCH_KEY` is `str` or `bytes`.
+(tables are removed at the end), `RSM_BENCH_KEY` is `str` or `bytes`. `make bench-spark` has 2,000,000 rows and 20,000
+keys, unless `MERGE_ROWS` and `MERGE_KEYS` say otherwise; alone it is `python -P -m tests.bench.bench_large_merges`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 import time
 from pathlib import Path
 
@@ -39,6 +41,16 @@ def _refused(address: str, token: str) -> grpc.StatusCode:
     return code
 
 
+def _is_held(address: str) -> bool:
+    """Return whether nobody can have the server's port on IPv6's loopback; there may be none."""
+    with socket.socket(socket.AF_INET6) as other:
+        try:
+            other.bind(("::1", int(address.rpartition(":")[2])))
+        except OSError as error:
+            return error.errno in {errno.EADDRINUSE, errno.EADDRNOTAVAIL}
+        return False
+
+
 @pytest.mark.timeout(900)
 def test_functions_have_sessions_that_end_with_their_runs_and_nobody_else_has(
     cluster: DevCluster, unique_name: str, tmp_path: Path
@@ -69,6 +81,7 @@ def test_functions_have_sessions_that_end_with_their_runs_and_nobody_else_has(
             assert not any("authenticate" in command for command in commands), "nobody reads the token there"
             for token in ("", "0" * 64):
                 assert _refused(address, token) == grpc.StatusCode.UNAUTHENTICATED
+            assert _is_held(address), "nobody else is shown the token"
 
             endless = submit("works_for_ever", str(ticks / "cancelled"))
             process.until((ticks / "cancelled").exists)

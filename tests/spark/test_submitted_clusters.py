@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -61,6 +62,45 @@ def test_a_driver_here_uses_the_executors_of_the_cluster(
     assert (told["args"], told["count"], told["master"]) == (["one"], 100, master)
     assert re.fullmatch(r"app-\d{14}-\d{4}", told["id"])
     assert said["application_id"] == told["id"]
+
+
+def _executors(application_id: str) -> list[int]:
+    """Return the executors of an application on this machine."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if application_id.encode() in (place / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(place.name))
+    return found
+
+
+def test_applications_of_a_warm_server_use_the_executors_of_the_cluster_until_it_ends(
+    broker: tuple[BrokerClient, tuple[str, ...]], master: str, tmp_path: Path
+) -> None:
+    client, found = broker
+    client.deploy_code(APPLICATIONS, entries=("asks.py", "asks_for_ever.py"), name="applications")
+    with submitting(
+        tmp_path, client, master, *found, "--submit-deploy-mode", "connect", "--threads", "2", more=_CLUSTER
+    ) as here:
+        said = [here.result(here.submit("asks.py", word)) for word in ("one", "two")]
+        told = [json.loads(one["output"]) for one in said]
+        server = said[0]["application_id"]
+        assert re.fullmatch(r"app-\d{14}-\d{4}", server)
+        assert said[1]["application_id"] == server, "it is there for the second one"
+        assert [(one["args"], one["count"]) for one in told] == [(["one"], 4950), (["two"], 4950)]
+        assert told[0]["session"] != told[1]["session"]
+        assert [(one["before"], one["after"]) for one in told] == [([-1, False], [7])] * 2, "modules get to executors"
+        executors = _executors(server)
+        assert executors
+
+        endless = here.submit("asks_for_ever.py")
+        message = here.until(lambda: "http://" in (said := client.get(endless).progress_message or "") and said)
+        assert message.startswith(f"{server} · session ")
+        client.cancel(endless)
+        assert here.until_ended(endless).status == "cancelled"
+        assert _executors(server) == executors, "they are kept for the next one"
+        here.worker.kill()
+        here.until(lambda: not _executors(server))
 
 
 def test_a_driver_on_the_cluster_ends_with_its_task_or_its_worker(

@@ -1,4 +1,8 @@
-"""The folder in which a worker unpacks code: private, and gone with the worker, however that ended."""
+"""The folder in which a worker unpacks code and has programs run: private, gone with the worker, however that ended.
+
+A lock in it says that somebody lives who needs it: the worker, or a process that has inherited the lock's descriptor
+and outlives it. What nobody has locked any more, the next worker removes.
+"""
 
 from __future__ import annotations
 
@@ -53,6 +57,11 @@ class PoolFolder:
         """Remove a folder that `make` has returned."""
         shutil.rmtree(made, ignore_errors=True)
 
+    @property
+    def lock(self) -> int:
+        """Descriptor of the lock on all of them, for processes that outlive this one; there is one since `make`."""
+        return self._lock
+
     def remove(self) -> None:
         """Remove all of them."""
         if self._folder is not None:
@@ -77,12 +86,15 @@ class PoolFolder:
                         os.close(lock)
 
     def _sweep(self) -> None:
-        """Remove what killed workers have left: nobody holds its lock any more."""
+        """Remove what killed workers have left: nobody has it locked any more. The lock itself goes last."""
         for folder in self._place.glob(f"{_PREFIX}*"):
             with contextlib.suppress(OSError):
                 lock = os.open(folder / _LOCK, os.O_RDWR)
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(folder, ignore_errors=True)
+                    for made in folder.iterdir():
+                        if made.name != _LOCK:
+                            shutil.rmtree(made)
+                    shutil.rmtree(folder)
                 finally:
                     os.close(lock)

@@ -13,9 +13,7 @@ import asyncio
 import functools
 import logging
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +21,7 @@ import msgspec
 
 from broker.machine.commands import EndedRun, ProgressOf
 from broker.machine.worker_messages import AssignedRun
+from broker.worker.code.folder import PoolFolder
 from broker.worker.context import TaskError
 from broker.worker.core.effects import StopReason
 from broker.worker.executors.executor import RunListener
@@ -69,7 +68,10 @@ class SparkApplications:
             master=settings.master,
             deploy_mode=settings.deploy_mode,
         )
-        self._warm = WarmApplications(settings, self._environment, self._properties) if settings.is_connect else None
+        self._home = PoolFolder(None)
+        self._warm: WarmApplications | None = None
+        if settings.is_connect:
+            self._warm = WarmApplications(settings, self._home, self._environment, self._properties)
         self._jobs: dict[int, SubmittedRun] = {}
         self._is_closed = False
 
@@ -136,6 +138,7 @@ class SparkApplications:
             await asyncio.wait(tasks)
         if self._warm is not None:
             await self._warm.close()
+        await asyncio.to_thread(self._home.remove)
 
     # ---- a run
 
@@ -182,7 +185,8 @@ class SparkApplications:
         loop = asyncio.get_running_loop()
         job.port = free_port()
         properties = await asyncio.to_thread(self._properties)
-        folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="rsm-submit-")
+        made = await asyncio.to_thread(self._home.make)
+        folder = str(made / "home")
         jail, leave = job.jails.enter() if job.jails is not None else (None, _nothing)
         inside = folder if jail is None else jail.scratch_inside
         words = submit_words(
@@ -201,6 +205,7 @@ class SparkApplications:
                 folder=folder,
                 properties=properties,
                 jail=jail,
+                lock=self._home.lock,
             )
             job.kept = await KeptSubmission.start(plan, job.output.feed, functools.partial(self._on_log, job))
             if job.is_to_end:
@@ -208,7 +213,7 @@ class SparkApplications:
             code = await job.kept.wait()
         finally:
             leave()
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await asyncio.to_thread(self._home.discard, made)
         return job.told(code, loop.time() - began_s)
 
     def _properties(self) -> str:

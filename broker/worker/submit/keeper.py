@@ -42,6 +42,7 @@ class KeeperPlan(msgspec.Struct, frozen=True, kw_only=True):
         properties: Settings of Spark, which lie in `PROPERTIES_FILE` of that folder; "" = there is no such file.
         is_asked: Whether later lines of the worker are for its standard input: of a warm server.
         jail: That it goes to; None = it may do what the worker may.
+        lock: Descriptor that the keeper has inherited, and keeps from what it starts: it holds the folder; -1 = none.
 
     """
 
@@ -51,6 +52,7 @@ class KeeperPlan(msgspec.Struct, frozen=True, kw_only=True):
     properties: str = ""
     is_asked: bool = False
     jail: JailPlan | None = None
+    lock: int = -1
 
 
 class _Hand(threading.Thread):
@@ -125,6 +127,8 @@ def _wait(child: int, *, timeout_s: float | None) -> int | None:
 def main() -> None:
     """Keep what standard input says."""
     plan = json_decoder(KeeperPlan).decode(sys.stdin.buffer.readline())
+    if plan.lock >= 0:
+        os.set_inheritable(plan.lock, False)  # noqa: FBT003 - os's
     # A terminal's ctrl-C is for the worker, which drains.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)

@@ -64,6 +64,7 @@ class KeptSubmission:
                 stdin=their_in,
                 stdout=their_out,
                 stderr=their_err,
+                pass_fds=(plan.lock,) if plan.lock >= 0 else (),
                 environment={"LANG": "C.UTF-8"},
                 folder="/",
             )

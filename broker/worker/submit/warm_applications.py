@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable
 
 from broker.machine.commands import EndedRun
+from broker.worker.code.folder import PoolFolder
 from broker.worker.context import TaskError
 from broker.worker.submit.application import Application, ApplicationRefusedError
 from broker.worker.submit.kept import KILLED
@@ -25,19 +26,29 @@ class WarmApplications:
 
     Args:
         settings: The operator's.
+        home: Where folders of servers and programs are made.
         environment: Variables of servers and programs, given the folder of one.
         properties: Returns settings of all servers; it blocks, and may raise `TaskError`.
 
     """
 
     def __init__(
-        self, settings: SubmitSettings, environment: Callable[[str], dict[str, str]], properties: Callable[[], str]
+        self,
+        settings: SubmitSettings,
+        home: PoolFolder,
+        environment: Callable[[str], dict[str, str]],
+        properties: Callable[[], str],
     ) -> None:
         count_max, idle_s = settings.warm_servers, settings.warm_idle_s
         self._servers = WarmServers(
-            settings.master, count_max=count_max, idle_s=idle_s, environment=environment, properties=properties
+            settings.master,
+            home,
+            count_max=count_max,
+            idle_s=idle_s,
+            environment=environment,
+            properties=properties,
         )
-        self._programs = WarmPrograms(count_max=count_max, idle_s=idle_s, environment=environment)
+        self._programs = WarmPrograms(home, count_max=count_max, idle_s=idle_s, environment=environment)
 
     async def end_of(self, job: SubmittedRun, application: Application, payload: ApplicationPayload) -> EndedRun:
         """Run an application, and return its end when its sessions are closed.

@@ -7,15 +7,14 @@ have run here lately has one such process in reserve. It is in the jail of that 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
+from broker.worker.code.folder import PoolFolder
 from broker.worker.jail.jails import Jails
 from broker.worker.submit.keeper import KeeperPlan
 from broker.worker.submit.kept import KeptSubmission
@@ -28,23 +27,28 @@ class WarmProgram:
     """One such process; made by `start`. Used on one loop.
 
     Args:
+        home: Where its folder is made.
         leave: Called when it is gone.
 
     """
 
-    def __init__(self, leave: Callable[[], None]) -> None:
+    def __init__(self, home: PoolFolder, leave: Callable[[], None]) -> None:
+        self._home = home
         self._leave = leave
         self._hear: tuple[Callable[[bytes], None], Callable[[bytes], None]] | None = None
         self._heard: list[tuple[int, bytes]] = []
-        self._folder = ""
+        self._folder: Path | None = None
         self.kept: KeptSubmission | None = None
         self._living: asyncio.Task[int] | None = None
 
     @classmethod
-    async def start(cls, jails: Jails | None, environment: Callable[[str], dict[str, str]]) -> WarmProgram:
+    async def start(
+        cls, home: PoolFolder, jails: Jails | None, environment: Callable[[str], dict[str, str]]
+    ) -> WarmProgram:
         """Start one.
 
         Args:
+            home: Where its folder is made.
             jails: Of its code pool; None = the code is trusted.
             environment: Its variables, given its folder.
 
@@ -53,15 +57,17 @@ class WarmProgram:
 
         """
         plan, leave = jails.enter() if jails is not None else (None, _nothing)
-        made = cls(leave)
+        made = cls(home, leave)
         try:
-            made._folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="rsm-submit-")
+            made._folder = await asyncio.to_thread(home.make)
+            folder = str(made._folder / "home")
             kept_plan = KeeperPlan(
                 words=[sys.executable, f"{connectors_folder()}/pool/warm_program.py"],
-                environment={**environment(made._folder), "PYTHONUNBUFFERED": "1"},
-                folder=made._folder,
+                environment={**environment(folder), "PYTHONUNBUFFERED": "1"},
+                folder=folder,
                 is_asked=True,
                 jail=plan,
+                lock=home.lock,
             )
             made.kept = await KeptSubmission.start(kept_plan, made._on_output, made._on_log)
         except BaseException:
@@ -121,8 +127,8 @@ class WarmProgram:
 
     async def _remove(self) -> None:
         self._leave()
-        if self._folder:
-            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        if self._folder is not None:
+            await asyncio.to_thread(self._home.discard, self._folder)
 
     def _on_output(self, chunk: bytes) -> None:
         self._on_chunk(0, chunk)
@@ -141,13 +147,17 @@ class WarmPrograms:
     """See the module. Used on one loop.
 
     Args:
+        home: Where their folders are made.
         count_max: Most in reserve.
         idle_s: One that nobody has taken for so long is ended.
         environment: Variables of each, given its folder.
 
     """
 
-    def __init__(self, *, count_max: int, idle_s: float, environment: Callable[[str], dict[str, str]]) -> None:
+    def __init__(
+        self, home: PoolFolder, *, count_max: int, idle_s: float, environment: Callable[[str], dict[str, str]]
+    ) -> None:
+        self._home = home
         self._count_max = count_max
         self._idle_s = idle_s
         self._environment = environment
@@ -174,7 +184,7 @@ class WarmPrograms:
             timer.cancel()
             if not program.is_over:
                 return program
-        return await WarmProgram.start(jails, self._environment)
+        return await WarmProgram.start(self._home, jails, self._environment)
 
     def provide(self, code: str, jails: Jails | None) -> None:
         """Have one in reserve for the next program of a code pool."""
@@ -196,7 +206,7 @@ class WarmPrograms:
 
     async def _provide(self, code: str, jails: Jails | None) -> None:
         try:
-            program = await WarmProgram.start(jails, self._environment)
+            program = await WarmProgram.start(self._home, jails, self._environment)
         except OSError:
             return  # The next program starts one itself, and says what is wrong.
         self._drop(code)

@@ -38,6 +38,7 @@ class WarmServers:
 
     Args:
         master: Of all of them.
+        home: Where their folders are made.
         count_max: Most at once.
         idle_s: One that nobody has is ended after so long.
         environment: Variables of a server, given its folder.
@@ -49,6 +50,7 @@ class WarmServers:
     def __init__(
         self,
         master: str,
+        home: PoolFolder,
         *,
         count_max: int,
         idle_s: float,
@@ -60,7 +62,7 @@ class WarmServers:
         self._idle_s = idle_s
         self._environment = environment
         self._properties = properties
-        self._home = PoolFolder(None)
+        self._home = home
         self._servers: dict[str, WarmServer] = {}
         self._living: dict[WarmServer, asyncio.Task[None]] = {}
         self._idle: dict[WarmServer, asyncio.TimerHandle] = {}
@@ -108,7 +110,6 @@ class WarmServers:
             server.end()
         if self._living:
             await asyncio.wait(self._living.values())
-        await asyncio.to_thread(self._home.remove)
 
     def _server(self, tenant: str, jails: Jails | None) -> WarmServer | None:
         """Return the server of a tenant; None = something has to change before it can have one."""
@@ -168,4 +169,5 @@ class WarmServers:
             properties=properties,
             is_asked=True,
             jail=jail,
+            lock=self._home.lock,
         )

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from connectors.errors import OptionError
+from connectors.errors import OptionError, SessionSetupError
 from connectors.pool.connect_server import TOKEN_VARIABLE, ConnectServer, connect_settings
 
 _TOKEN = "spark.connect.authenticate.token"  # noqa: S105 - a name
@@ -48,3 +50,28 @@ def test_what_cannot_be_taken_back_is_said_and_raises_nothing(
     gone: Any = _Session(**{"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin"})
     asyncio.run(ConnectServer(gone).take_back(7, 9))
     assert "sessions of task 7 cannot be closed" in caplog.text
+
+
+def test_nobody_else_gets_the_port_of_the_other_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6")
+    monkeypatch.setenv(TOKEN_VARIABLE, "0" * 64)
+    session: Any = _Session(**{"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin"})
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_INET6) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        port = server.getsockname()[1]
+        monkeypatch.setattr(ConnectServer, "port", port)
+        serving = ConnectServer(session)
+        with serving.holding_port():
+            try:
+                other.bind(("::1", port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    pytest.skip("no loopback of IPv6")
+            else:
+                pytest.fail("somebody else has the port")
+            with pytest.raises(SessionSetupError, match="another process has"), serving.holding_port():
+                pytest.fail("it is held twice")
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("::1", port), 5)
+        other.bind(("::1", port))

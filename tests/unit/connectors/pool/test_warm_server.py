@@ -1,14 +1,11 @@
-"""A warm server's answers and its port, without Spark."""
+"""A warm server's answers, without Spark."""
 
 from __future__ import annotations
 
-import socket
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from connectors.pool.warm_server import AskedOfServer, answer, hold_loopback
+from connectors.pool.warm_server import AskedOfServer, answer
 
 
 class _Server:
@@ -49,21 +46,3 @@ def test_an_error_is_an_answer_of_one_line() -> None:
     told = answer(server, AskedOfServer(1, open=(7, 12), conf={"spark.bad": "1"}))
     assert told["error"].startswith("it is static x")
     assert len(told["error"]) <= 500
-
-
-def test_nobody_else_gets_the_port_of_the_other_loopback() -> None:
-    if not socket.has_ipv6:
-        pytest.skip("no IPv6")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        held = hold_loopback(port)
-        if held is None:
-            pytest.skip("no loopback of IPv6")
-        with held, socket.socket(socket.AF_INET6) as other:
-            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with pytest.raises(OSError, match="in use"):
-                other.bind(("::1", port))
-            with pytest.raises(OSError, match="in use"):
-                hold_loopback(port)
-            with pytest.raises(ConnectionRefusedError):
-                socket.create_connection(("::1", port), 5)

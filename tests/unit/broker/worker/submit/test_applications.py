@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 
 from broker.machine.policies import SPARK_SUBMIT
 from broker.machine.statuses import Outcome, TaskStatus
+from broker.worker.code.folder import PoolFolder
 from broker.worker.core.effects import StopReason
 from broker.worker.submit.applications import SparkApplications
 from broker.worker.submit.settings import SubmitSettings
@@ -68,10 +70,14 @@ def _payload(folder: Path, name: str = "a.py", **more: Any) -> bytes:
     return json.dumps({"application": f"{folder}/{name}", **more}).encode()
 
 
-async def _pids(file: Path) -> list[int]:
+async def _until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not file.exists() or len(file.read_text().split()) < 2:
+        while not condition():
             await asyncio.sleep(0.02)
+
+
+async def _pids(file: Path) -> list[int]:
+    await _until(lambda: file.exists() and len(file.read_text().split()) >= 2)
     return [int(word) for word in file.read_text().split()]
 
 
@@ -175,6 +181,53 @@ async def test_a_killed_keeper_takes_what_it_keeps_along(tmp_path: Path) -> None
             await asyncio.sleep(0.02)
 
 
+def _work_until_killed(folder: Path) -> None:
+    """Be a worker with a driver on a cluster."""
+
+    async def work() -> None:
+        async with _applications(folder, master="spark://h:7077", deploy_mode="cluster") as (made, heard):
+            made.run(run(1, SPARK_SUBMIT, _payload(folder, "a.jar#x.Y")), heard)
+            await heard.until(lambda: "driver-20261127180000-0003" in str(heard.progress.get(1)))
+            (folder / "known").touch()
+            await asyncio.sleep(600)
+
+    asyncio.run(work())
+
+
+async def test_a_folder_of_a_killed_worker_stays_for_its_keeper_and_goes_with_the_next_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place := tmp_path / "tmp").mkdir()
+    ending, may_end, killed = (tmp_path / name for name in ("ending", "may_end", "killed"))
+    waits = f"#!/bin/sh\ntouch {ending}\nuntil [ -e {may_end} ]; do sleep 0.05; done\npwd > {killed}\n"
+    _home(tmp_path / "home", _HANGS.format(pids=tmp_path / "pids"), kill=waits)
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    worker = multiprocessing.get_context("spawn").Process(target=_work_until_killed, args=(tmp_path,))
+    worker.start()
+    await _until((tmp_path / "known").exists)
+    (left,) = place.glob("rsm-code-*")
+    worker.kill()
+    worker.join()
+    await _until(ending.exists)
+    _home(tmp_path / "next" / "home", _SAYS)
+    async with _applications(tmp_path / "next") as (made, heard):
+        made.run(run(1, SPARK_SUBMIT, _payload(tmp_path / "next")), heard)
+        await heard.end_of(1)
+        assert left.exists(), "its keeper ends a driver there"
+    may_end.touch()
+    await _until(lambda: killed.exists() and killed.read_text().startswith(str(left)))
+
+    def is_swept() -> bool:
+        home = PoolFolder(place)
+        home.make()
+        home.remove()
+        return not left.exists()
+
+    await _until(is_swept)
+    assert not list(place.glob("rsm-*"))
+
+
 async def test_output_without_end_takes_no_memory_and_is_cut(tmp_path: Path) -> None:
     _home(tmp_path / "home", "#!/bin/sh\nhead -c 20000000 /dev/zero | tr '\\0' x\nhead -c 20000000 /dev/zero >&2\n")
     async with _applications(tmp_path) as (made, heard):
@@ -236,9 +289,7 @@ async def test_a_program_has_the_session_that_its_tenants_server_has_opened(
         assert (await heard.end_of(3)).outcome == Outcome.REFUSED
 
         made.run_deployed(run(4, SPARK_SUBMIT, code="c", mode="hangs.py"), heard, str(tmp_path), None)
-        async with asyncio.timeout(60):
-            while not (tmp_path / "hangs").exists():
-                await asyncio.sleep(0.02)
+        await _until((tmp_path / "hangs").exists)
         os.kill(server, signal.SIGKILL)
         end = await heard.end_of(4)
         assert end.status == TaskStatus.ERROR

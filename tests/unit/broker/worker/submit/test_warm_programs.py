@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from broker.worker.code.folder import PoolFolder
 from broker.worker.submit.warm_programs import WarmProgram, WarmPrograms, connectors_folder
 from tests.unit.broker.worker.listening import WAIT_S
 
@@ -50,11 +51,13 @@ class _Words:
 
 @asynccontextmanager
 async def _programs(**settings: Any) -> AsyncIterator[WarmPrograms]:
-    made = WarmPrograms(**{"count_max": 2, "idle_s": 600.0, "environment": _environment, **settings})
+    home = PoolFolder(None)
+    made = WarmPrograms(home, **{"count_max": 2, "idle_s": 600.0, "environment": _environment, **settings})
     try:
         yield made
     finally:
         await made.close()
+        home.remove()
 
 
 async def _until_over(program: WarmProgram) -> int:

@@ -15,6 +15,7 @@ import pytest
 
 from broker.machine.policies import SPARK_SUBMIT
 from broker.machine.worker_messages import AssignedRun
+from broker.worker.code.folder import PoolFolder
 from broker.worker.context import TaskError
 from broker.worker.submit import warm_servers
 from broker.worker.submit.warm_server import WarmServer, WarmSession
@@ -35,13 +36,15 @@ async def _servers(
     def environment(_folder: str) -> dict[str, str]:
         return {"PIDS": str(folder / "pids"), "PATH": os.environ["PATH"]}
 
+    home = PoolFolder(None)
     made = WarmServers(
-        "local", count_max=count_max, idle_s=idle_s, environment=environment, properties=lambda: "spark.x 1\n"
+        "local", home, count_max=count_max, idle_s=idle_s, environment=environment, properties=lambda: "spark.x 1\n"
     )
     try:
         yield made
     finally:
         await made.close()
+        home.remove()
     assert not any(is_alive(pid) for pid in _pids(folder))
 
 
