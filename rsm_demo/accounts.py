@@ -12,7 +12,7 @@ from rsm_spark.map.records import MAP_TABLE
 
 
 def accounts_of(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, Any]:
-    """Return tail number -> [where, flights, cancelled, delay minutes] of keys and values."""
+    """Return tail number -> [where, flights, cancelled, delay minutes, by airline] of keys and values."""
     return {key.decode(): json.loads(value) for key, value in pairs}
 
 

@@ -13,7 +13,7 @@ from rsm_spark.map.client.client import MapClient
 
 
 class AnswerSource(NamedTuple):
-    """One answer: tail number -> [where, flights, cancelled, delay minutes], and the digest over its rows."""
+    """Tail number -> [where, flights, cancelled, delay minutes, by airline] of a source, and a digest over its rows."""
 
     rows: dict[str, Any]
     map_digest: str

@@ -18,6 +18,7 @@ from ledger.errors import LedgerError
 from rsm_demo.conductor import Act, Conductor, DemoOutcome
 from rsm_demo.screen import Screen
 from rsm_demo.stack import LOG, TASK_LOG, Stack
+from rsm_demo.totals_act import said_of
 from rsm_spark.errors import RsmError
 
 _SABOTAGES = ("delta-row",)
@@ -39,7 +40,8 @@ def demo(
 ) -> None:
     """Load a year of real flights through three replicas while leaders and a bookie are killed; compare five answers.
 
-    Then Spark proves from the log alone what was made of it, and says what the map held half-way.
+    Then Spark writes each airline's totals into an SQL table, on which the map, SQL, Delta and the CSV agree.
+    It proves from the log alone what was made of it, and says what the map held half-way.
     A service of one's own gets its second release, replica by replica, while it is called.
     The log is forked at a revision half-way: the fork's state is shown beside that of its origin.
     Two airlines share three workers of a task broker: a weight is changed live, and the leading broker is killed.
@@ -96,6 +98,8 @@ def _print_table(console: Console, conductor: Conductor, outcome: DemoOutcome) -
     console.print(
         "Equal row by row." if outcome.answers_equal else "[bold red]They differ:[/] " + "; ".join(outcome.differences)
     )
+    if outcome.totals is not None:
+        console.print(f"{said_of(outcome.totals)}.", highlight=False, markup=False)
     if outcome.lake is not None:
         lake = outcome.lake
         console.print(

@@ -22,6 +22,7 @@ from rsm_demo.screen import Screen
 from rsm_demo.sql_answer import SqlAnswer, from_sql
 from rsm_demo.stack import LOG, SQL_LOG, Stack
 from rsm_demo.task_act import TaskAct, TaskOutcome
+from rsm_demo.totals_act import TotalsAct, TotalsOutcome
 from rsm_demo.upgrade_act import UpgradeAct, UpgradeOutcome
 from rsm_demo.verdict import Answers, RowDifference, compare
 
@@ -40,6 +41,7 @@ class Act(StrEnum):
     """Acts of the demonstration, in their order: each needs what the ones before it have left."""
 
     LOAD = "load"
+    TOTALS = "totals"
     LAKE = "lake"
     UPGRADE = "upgrade"
     FORK = "fork"
@@ -66,6 +68,7 @@ class DemoOutcome(msgspec.Struct):
     differences: list[str]
     events: list[str]
     sql_load_s: float
+    totals: TotalsOutcome | None = None
     lake: LakeOutcome | None = None
     upgrade: UpgradeOutcome | None = None
     fork: ForkedState | None = None
@@ -106,6 +109,8 @@ class Conductor:
         self._rates: list[tuple[float, int]] = []
         self._repairs: list[asyncio.Task[None]] = []
         self.answers: Answers | None = None
+        # Of the sources that keep the airlines of an aircraft.
+        self._accounts: dict[str, dict[str, Any]] = {}
 
     async def run(self) -> DemoOutcome:
         """Run to the end; the processes are left to the caller."""
@@ -126,6 +131,8 @@ class Conductor:
         catch_up_s = await self._catch_up(follower, spark, loader.said["revision"])
         outcome = await self._judge(loader, follower, seconds, catch_up_s)
         await self._stack.stop_readers()  # Spark would take the cores that the others are to share.
+        if self._reaches(Act.TOTALS):
+            outcome.totals = await TotalsAct(self._stack, self._tell).run(self._accounts)
         if self._reaches(Act.LAKE):
             outcome.lake = await LakeAct(self._stack, self._tell).run(loader.said["revision"])
         if self._reaches(Act.UPGRADE):
@@ -136,7 +143,7 @@ class Conductor:
             outcome.tasks = await TaskAct(self._stack, self._screen, self._tell).run()
         if self._reaches(Act.POOL):
             outcome.pool = await PoolAct(self._stack, self._screen, self._tell).run()
-        acts = (outcome.lake, outcome.upgrade, outcome.fork, outcome.tasks, outcome.pool)
+        acts = (outcome.totals, outcome.lake, outcome.upgrade, outcome.fork, outcome.tasks, outcome.pool)
         outcome.ok = outcome.ok and all(act is None or act.ok for act in acts)
         return outcome
 
@@ -222,6 +229,7 @@ class Conductor:
         leader = await answers.from_leader(self._stack.metadata_uri, LOG)
         delta = await asyncio.to_thread(answers.from_delta, self._stack.table)
         plain = await self._plain_count()
+        self._accounts = {"map": leader.rows, "Delta": delta.rows, "CSV": plain}
         self.answers = Answers.of(
             {
                 "leader": leader.rows,

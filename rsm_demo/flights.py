@@ -28,28 +28,38 @@ class Flight(NamedTuple):
     dest: str
     is_cancelled: bool
     delay_minutes: int
+    airline: str
 
 
 class Aircraft:
-    """Running account of one tail number: where it is, flights, cancelled, departure delay in minutes."""
+    """Running account of one tail number: where it is, flights, cancelled, departure delay in minutes.
 
-    __slots__ = ("cancelled_count", "delay_minutes", "flight_count", "where")
+    The last three are also kept by airline: some aircraft have flown for several.
+    """
+
+    __slots__ = ("by_airline", "cancelled_count", "delay_minutes", "flight_count", "where")
 
     def __init__(self) -> None:
         self.where = ""
         self.flight_count = 0
         self.cancelled_count = 0
         self.delay_minutes = 0
+        self.by_airline: dict[str, list[int]] = {}
 
     def add(self, flight: Flight) -> bytes:
         """Account for one more flight; return the value to store."""
+        own = self.by_airline.setdefault(flight.airline, [0, 0, 0])
         self.flight_count += 1
+        own[0] += 1
         if flight.is_cancelled:
             self.cancelled_count += 1
+            own[1] += 1
         else:
             self.where = flight.dest
             self.delay_minutes += flight.delay_minutes
-        return json.dumps([self.where, self.flight_count, self.cancelled_count, self.delay_minutes]).encode()
+            own[2] += flight.delay_minutes
+        account = [self.where, self.flight_count, self.cancelled_count, self.delay_minutes, self.by_airline]
+        return json.dumps(account).encode()
 
 
 def share_of(tail: str, share_count: int) -> int:
@@ -69,7 +79,7 @@ def read_flights(limit: int | None = None) -> Iterator[Flight]:
         cancelled = row["dep_time"] in ("", "NA")
         delay = 0 if row["dep_delay"] in ("", "NA") else max(0, int(float(row["dep_delay"])))
         tail = row["tailnum"] if row["tailnum"] not in ("", "NA") else UNKNOWN_TAIL
-        yield Flight(tail, row["dest"], cancelled, delay)
+        yield Flight(tail, row["dest"], cancelled, delay, row["carrier"])
 
 
 def airline_flights(airlines: Container[str]) -> Iterator[tuple[str, str, str, int]]:

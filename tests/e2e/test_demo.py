@@ -30,6 +30,7 @@ def test_a_short_demo_ends_with_equal_answers(tmp_path: Path) -> None:
     assert outcome["digests_equal"]
     assert outcome["sql_load_s"] > 0
     assert len(outcome["failover_s"]) == 2
+    assert outcome["totals"] == {"ok": True, "airlines": 15, "flights": 10_000, "differences": []}
     lake = outcome["lake"]
     assert lake["ok"], lake
     assert lake["proved_entries"] > 0
@@ -46,7 +47,9 @@ def test_a_changed_row_of_the_delta_table_is_named_and_nothing_else_differs(tmp_
     assert not outcome["digests_equal"]
     assert (outcome["records"], outcome["acked_lost"], outcome["applied_twice"]) == (60_000, 0, 0)
     assert len(outcome["failover_s"]) == 2
-    lake, pool = outcome["lake"], outcome["pool"]
+    lake, pool, totals = outcome["lake"], outcome["pool"], outcome["totals"]
+    assert (totals["ok"], totals["flights"], len(totals["differences"])) == (False, 60_000, 1)
+    assert totals["differences"][0].startswith("DL: Spark's table ('DL', ")
     assert len(lake["differences"]) == 1, "the changed row, and nothing else"
     assert "D942DN" in lake["differences"][0]
     assert lake["proved_entries"] > 0
@@ -71,6 +74,7 @@ def test_all_flights_survive_two_leaders_and_a_bookie(tmp_path: Path) -> None:
     assert (code, outcome["ok"], outcome["differences"]) == (0, True, [])
     assert (outcome["records"], outcome["keys"], outcome["delta_rows"]) == (336_776, 4_044, 4_044)
     assert (outcome["acked_lost"], outcome["applied_twice"], outcome["digests_equal"]) == (0, 0, True)
+    assert outcome["totals"] == {"ok": True, "airlines": 16, "flights": 336_776, "differences": []}
     assert outcome["lake"]["ok"], outcome["lake"]
     assert outcome["fork"]["ok"], outcome["fork"]
     assert outcome["tasks"]["ok"], outcome["tasks"]

@@ -25,8 +25,9 @@ def test_the_plain_count_and_the_running_accounts_agree_on_the_first_flights() -
 
 def test_a_cancelled_flight_moves_no_aircraft() -> None:
     aircraft = Aircraft()
-    aircraft.add(Flight("N1", "BOS", is_cancelled=False, delay_minutes=5))
-    assert json.loads(aircraft.add(Flight("N1", "LAX", is_cancelled=True, delay_minutes=0))) == ["BOS", 2, 1, 5]
+    aircraft.add(Flight("N1", "BOS", is_cancelled=False, delay_minutes=5, airline="UA"))
+    account = aircraft.add(Flight("N1", "LAX", is_cancelled=True, delay_minutes=0, airline="DL"))
+    assert json.loads(account) == ["BOS", 2, 1, 5, {"UA": [1, 0, 5], "DL": [1, 1, 0]}]
 
 
 def test_shares_are_the_same_in_every_process() -> None:
@@ -65,3 +66,11 @@ def test_a_row_that_one_source_lacks_is_a_difference() -> None:
     (difference,) = compare(answers)
     assert str(difference) == "b: leader ('y', 1, 0, 0), Delta None"
     assert answers.totals() == {"leader": (2, 2, 0, 0), "Delta": (1, 1, 0, 0)}
+
+
+def test_accounts_are_summed_up_by_airline_and_a_damaged_one_is_missed() -> None:
+    right = {"a": ["x", 3, 1, 9, {"UA": [2, 1, 5], "DL": [1, 0, 4]}], "b": ["y", 1, 0, 2, {"DL": [1, 0, 2]}]}
+    answers = Answers.by_airline({"map": right, "Delta": {**right, "b": ["nowhere", 0, 0, 0]}})
+    assert answers.by_source["map"] == {"UA": ("UA", 2, 1, 5), "DL": ("DL", 2, 0, 6)}
+    (difference,) = compare(answers)
+    assert str(difference) == "DL: map ('DL', 2, 0, 6), Delta ('DL', 1, 0, 4)"
