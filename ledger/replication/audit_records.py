@@ -44,6 +44,9 @@ class AuditLook(msgspec.Struct, frozen=True, kw_only=True):
         marked_count: Marks that it made or added to.
         lost: Bookies that are lost, a hundred at most; of audits alone.
         drained: Bookies that are to be drained, a hundred at most; of audits alone.
+        silent: Bookies that did not say what they hold of some ledger, a hundred at most; of checks alone.
+        covers_open: It looked at what is confirmed in open ledgers, too; of checks alone. Older releases
+            do not.
 
     """
 
@@ -61,11 +64,13 @@ class AuditLook(msgspec.Struct, frozen=True, kw_only=True):
     marked_count: int = 0
     lost: tuple[str, ...] = ()
     drained: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
+    covers_open: bool = False
 
     @property
     def found_nothing(self) -> bool:
         """All that it looked at is as it should be."""
-        return not (self.unread_count or self.lacking_count or self.lost)
+        return not (self.unread_count or self.lacking_count or self.lost or self.silent)
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,8 +6,7 @@
 * A bookie that is back after it was missing may have missed entries: the ledgers that name it are checked.
 * Who asks for a look at all ledgers gets one at once, and what looks have found is told to everybody
   (`ledger.replication.audit_records`).
-* Every so often all copies of all ledgers are checked: what each bookie says that it holds against what it should
-  hold, and the ends of each share against their digest.
+* Every so often all copies of all ledgers are checked (`ledger.replication.copies_check`).
 
 All of it may be done twice, or by two auditors at a time.
 """
@@ -25,14 +24,14 @@ from ledger.client.pool import ConnectionPool
 from ledger.core.metadata import LedgerMetadata
 from ledger.errors import CorruptMetadataError, LedgerError, NoNodeError
 from ledger.replication.audit_records import AuditRecords, LookRecorder
-from ledger.replication.core.held_entries import HeldEntries
+from ledger.replication.copies_check import CopiesCheck
 from ledger.replication.core.lacking_copies import LackingCopies, lacking_copies
 from ledger.replication.core.lost_bookies import LostBookies
-from ledger.replication.core.repair_plan import missing_entries, named_bookies
+from ledger.replication.core.repair_plan import named_bookies
 from ledger.replication.election import AuditorElection
 from ledger.replication.hints import Hints
 from ledger.replication.marks import MarkStore
-from ledger.replication.questions import ends_of, list_entries, read_bad_entries, read_patiently
+from ledger.replication.questions import read_patiently
 from ledger.replication.settings import ReplicationSettings
 from ledger.wire import paths
 from ledger.zookeeper.ledgers import LedgerStore
@@ -359,37 +358,31 @@ class _Term:
         return now_s >= self._check_at_s
 
     async def _check(self, only: Sequence[str] | None) -> None:
-        """Check what bookies hold of all ledgers and mark what lacks copies; `only` those bookies, or all."""
+        """Check what bookies hold of all ledgers, and have what is lacking copied; `only` those bookies, or all."""
         registered = [*await self._ledgers.writable_bookies(), *await self._ledgers.read_only_bookies()]
         before = self._counts.marked_count
+        check = CopiesCheck(self._ledgers, self._pool, self._settings, only)
         found: list[int] = []
         recorder = self._all_checks if only is None else None
         if recorder is not None:
             await recorder.begin()
 
         async def visit(ledger_id: int, metadata: LedgerMetadata) -> None:
-            asked = [b for b in named_bookies(metadata) if b in registered and (only is None or b in only)]
-            lacking = await self._lacking(ledger_id, metadata, asked) if asked else []
+            lacking = await check.lacking(ledger_id, metadata, registered)
             if lacking:
                 _LOGGER.warning("ledger %d lacks copies on %s", ledger_id, ", ".join(lacking))
                 found.append(ledger_id)
                 await self._mark(ledger_id, lacking)
 
         _, unread_count = await self._visit_ledgers(visit, recorder)
+        found += await check.fill_open_ends(registered)
         if recorder is not None:
-            marked_count = self._counts.marked_count - before
-            await recorder.end(found, unread_count=unread_count, marked_count=marked_count)
+            await recorder.end(
+                sorted(frozenset(found)),
+                unread_count=unread_count,
+                marked_count=self._counts.marked_count - before,
+                silent=tuple(sorted(check.silent)),
+                covers_open=True,
+            )
         for bookie_id in only or ():
             self._back.pop(bookie_id, None)
-
-    async def _lacking(self, ledger_id: int, metadata: LedgerMetadata, asked: Sequence[str]) -> list[str]:
-        """Return which of the bookies asked lack entries of a ledger, or hold bad ones; one that is silent does not."""
-        answers = await list_entries(self._pool, ledger_id, asked)
-        holdings = {bookie_id: held for bookie_id, held in answers.items() if isinstance(held, HeldEntries)}
-        wanted = [(bookie_id, entry_id) for bookie_id in holdings for entry_id in ends_of(metadata, bookie_id)]
-        bad = await read_bad_entries(self._pool, ledger_id, metadata, wanted)
-        return [
-            bookie_id
-            for bookie_id, held in holdings.items()
-            if bookie_id in bad or next(missing_entries(metadata, bookie_id, held), None) is not None
-        ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -10,12 +11,22 @@ from ledger.client.answers import Answered, AnswerQueue, read_answer
 from ledger.client.pool import ConnectionPool
 from ledger.core.entry import Miss
 from ledger.core.metadata import LedgerMetadata
-from ledger.errors import MetadataUnavailableError, NoSuchLedgerError, RemoteProtocolError
+from ledger.errors import DigestError, MetadataUnavailableError, NoSuchLedgerError, RemoteProtocolError
 from ledger.replication.core.fragments import fragments_of, share_of
 from ledger.replication.core.held_entries import NOTHING_HELD, HeldEntries, unpack_held_entries
 from ledger.wire.codes import INFO_FLAG_FREE_DISK, INFO_FLAG_TOTAL_DISK, Status
 from ledger.wire.digests import Digest
-from ledger.wire.packets import InfoRequest, InfoResponse, ListRequest, ListResponse, ReadRequest, Request
+from ledger.wire.entry import unseal, unseal_lac
+from ledger.wire.packets import (
+    InfoRequest,
+    InfoResponse,
+    ListRequest,
+    ListResponse,
+    ReadLacRequest,
+    ReadLacResponse,
+    ReadRequest,
+    Request,
+)
 from ledger.zookeeper.ledgers import LedgerStore
 
 _ATTEMPTS_MAX: Final = 5
@@ -61,6 +72,29 @@ def _held(answered: Answered) -> HeldEntries | str:
         return unpack_held_entries(bytes(response.availability))
     except RemoteProtocolError as error:
         return str(error)
+
+
+async def ask_lacs(
+    pool: ConnectionPool, ledger_id: int, metadata: LedgerMetadata, bookie_ids: Iterable[str]
+) -> list[int]:
+    """Return how far a ledger is confirmed as bookies have it from the writer; nothing of one that cannot tell.
+
+    Nothing is fenced. What the writer did not seal is passed over.
+    """
+    digest = Digest(metadata.digest_type, metadata.password)
+    questions = [(bookie_id, ReadLacRequest(pool.take_txns(1), ledger_id)) for bookie_id in bookie_ids]
+    lacs: list[int] = []
+    for answered in await ask_all(pool, questions):
+        response = answered.response
+        if not isinstance(response, ReadLacResponse) or response.status != Status.EOK:
+            continue
+        with contextlib.suppress(DigestError):
+            if response.last_entry_body:
+                entry = unseal(response.last_entry_body, digest, ledger_id=ledger_id, entry_id=None)
+                lacs.append(entry.last_add_confirmed)
+            if response.lac_body:
+                lacs.append(unseal_lac(response.lac_body, digest, ledger_id=ledger_id))
+    return lacs
 
 
 async def disk_space(pool: ConnectionPool, bookie_ids: Iterable[str]) -> dict[str, InfoResponse | str]:

@@ -23,6 +23,7 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         window_bytes: Payload bytes under way of one copy.
         metadata_reads: Ledger nodes that are read at a time.
         placement: How the place of a lost bookie is filled.
+        tail_grace_s: Time in which an entry of an open ledger comes to a bookie from the writer.
         self_repair_s: How often a bookie looks for damage of its own.
 
     """
@@ -60,4 +61,5 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     ] = 64 << 20
     metadata_reads: int = 32
     placement: PlacementPolicy = "random"
+    tail_grace_s: float = 2.0
     self_repair_s: float = 30.0

@@ -125,6 +125,8 @@ def _ended(kind: str, look: AuditLook, now_ms: int) -> list[str]:
     ]
     if look.lost:
         lines.append(f"  lost bookies: {_few(look.lost)}")
+    if look.silent:
+        lines.append(f"  bookies that did not say what they hold: {_few(look.silent)}")
     if look.drained:
         lines.append(f"  drained bookies: {_few(look.drained)}")
     return lines

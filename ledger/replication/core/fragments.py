@@ -1,8 +1,9 @@
 """Fragments of a ledger, and one bookie's share of a fragment: which entries belong on which bookie.
 
 A fragment is what the entries of one segment are called when they are to be copied. It is settled once nobody can
-add to it: a later segment follows, so that all its entries are confirmed, or the ledger is closed. Only settled
-fragments are ever copied: what lies beyond may still be taken back.
+add to it: a later segment follows, so that all its entries are confirmed, or the ledger is closed. Of the last segment
+of an open ledger only what is known to be confirmed is ever copied (see `ledger.replication.core.confirmed_end`): what
+lies beyond may still be taken back.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ledger.core.metadata import LedgerMetadata
+from ledger.core.metadata import NO_ENTRY, LedgerMetadata
 from ledger.core.quorum import QuorumConfig
 
 
@@ -20,7 +21,8 @@ class Fragment(msgspec.Struct, frozen=True):
 
     Attributes:
         first_entry_id: Inclusive; names the segment.
-        last_entry_id: Inclusive; `first_entry_id - 1` if there are none, or if it is not settled.
+        last_entry_id: Inclusive; `first_entry_id - 1` if there are none. If it is not settled, the last one that is
+            known to be confirmed.
         bookies: By ensemble position.
         is_settled: Nobody can add to it.
 
@@ -74,13 +76,19 @@ class Share(msgspec.Struct, frozen=True):
         return [first] if first == last else [first, last]
 
 
-def fragments_of(metadata: LedgerMetadata) -> list[Fragment]:
-    """Return the fragments of a ledger, one a segment, ascending."""
+def fragments_of(metadata: LedgerMetadata, confirmed: int = NO_ENTRY) -> list[Fragment]:
+    """Return the fragments of a ledger, one a segment, ascending.
+
+    Args:
+        metadata: Of the ledger.
+        confirmed: If it is open, the last entry that is known to be confirmed.
+
+    """
     fragments: list[Fragment] = []
     for index, segment in enumerate(metadata.segments):
         first = segment.first_entry_id
         is_last = index == len(metadata.segments) - 1
-        last = first - 1 if is_last else metadata.segments[index + 1].first_entry_id - 1
+        last = confirmed if is_last else metadata.segments[index + 1].first_entry_id - 1
         if metadata.is_closed:
             last = metadata.last_entry_id if is_last else min(last, metadata.last_entry_id)
         fragments.append(Fragment(first, max(last, first - 1), segment.bookies, not is_last or metadata.is_closed))

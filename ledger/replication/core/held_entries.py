@@ -29,13 +29,20 @@ class HeldEntries(msgspec.Struct, frozen=True):
 
     def missing(self, share: Share) -> Iterator[int]:
         """Yield the entries of a share that are not held, ascending; computed as they are asked for."""
+        for first, last in self.gaps(share):
+            yield from share.between(first, last)
+
+    def gaps(self, share: Share) -> Iterator[tuple[int, int]]:
+        """Yield (first, last), ascending, of stretches of which no entry of the share is held."""
         wanted = share.first_entry_id
         for first, last in self._covered(share):
             if last < wanted:
                 continue
-            yield from share.between(wanted, first - 1)
+            if first > wanted:
+                yield wanted, first - 1
             wanted = last + 1
-        yield from share.between(wanted, share.last_entry_id)
+        if wanted <= share.last_entry_id:
+            yield wanted, share.last_entry_id
 
     def _covered(self, share: Share) -> Iterator[tuple[int, int]]:
         """Yield (first, last), ascending by first, of stretches of which every entry of the share is held."""

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
-from ledger.core.metadata import LedgerMetadata, LedgerState
+from ledger.core.metadata import NO_ENTRY, LedgerMetadata, LedgerState
 from ledger.core.quorum import QuorumConfig
 from ledger.replication.core.fragments import Fragment, Share, fragments_of, share_of
 from ledger.replication.core.held_entries import HeldEntries
@@ -71,7 +71,12 @@ def named_bookies(metadata: LedgerMetadata) -> list[str]:
 
 
 def missing_entries(
-    metadata: LedgerMetadata, bookie_id: str, held: HeldEntries, bad: Collection[int] = ()
+    metadata: LedgerMetadata,
+    bookie_id: str,
+    held: HeldEntries,
+    bad: Collection[int] = (),
+    *,
+    confirmed: int = NO_ENTRY,
 ) -> Iterator[int]:
     """Yield the entries of settled fragments that a bookie should hold and does not, ascending.
 
@@ -80,11 +85,10 @@ def missing_entries(
         bookie_id: The bookie.
         held: What it says that it holds.
         bad: Entries of which it is known to hold bad bytes.
+        confirmed: Those of the last segment of an open ledger too, up to this one.
 
     """
-    for fragment in fragments_of(metadata):
-        if not fragment.is_settled:
-            continue
+    for fragment in fragments_of(metadata, confirmed):
         for position, named in enumerate(fragment.bookies):
             if named != bookie_id:
                 continue

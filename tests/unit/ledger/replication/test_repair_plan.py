@@ -93,3 +93,11 @@ def test_bad_entries_count_as_missing_only_in_the_own_share() -> None:
 
 def test_every_bookie_of_every_segment_is_named_once() -> None:
     assert named_bookies(ledger(LedgerState.OPEN)) == ["a", "b", "c", "d"]
+
+
+def test_of_an_open_ledger_what_is_confirmed_is_missing_and_nothing_behind_it() -> None:
+    open_ledger = ledger(LedgerState.OPEN)
+    assert list(missing_entries(open_ledger, "c", held(0, 1, 2, 3, 4, 6), confirmed=8)) == [5, 7, 8]
+    assert list(missing_entries(open_ledger, "c", held(0, 1), confirmed=3)) == [2, 3, 4]
+    closed = ledger(LedgerState.CLOSED, 6)
+    assert list(missing_entries(closed, "c", held(0, 1, 2, 3, 4), confirmed=8)) == [5, 6]
