@@ -23,6 +23,7 @@ from rsm_spark.cli.cluster_audit import audit as audit_command
 from rsm_spark.cli.cluster_bookies import ClusterBookie, look_at_bookies, look_at_cookies
 from rsm_spark.cli.cluster_link import cluster_ledgers
 from rsm_spark.cli.cluster_placement import placement, set_placement
+from rsm_spark.cli.cluster_wait import wait
 from rsm_spark.cli.copies import RUN_ONE, copies_facts, painted_copies
 from rsm_spark.cli.terminal import print_json, print_rows, printable, run
 from rsm_spark.cli.watching import WatchOption, watch
@@ -43,6 +44,7 @@ _GIB = 1 << 30
 app.command(name="audit")(audit_command)
 app.command(name="placement")(placement)
 app.command(name="set-placement")(set_placement)
+app.command(name="wait")(wait)
 
 
 @app.command()

@@ -125,8 +125,6 @@ def _ended(kind: str, look: AuditLook, now_ms: int) -> list[str]:
     ]
     if look.lost:
         lines.append(f"  lost bookies: {_few(look.lost)}")
-    if look.silent:
-        lines.append(f"  bookies that did not say what they hold: {_few(look.silent)}")
     if look.drained:
         lines.append(f"  drained bookies: {_few(look.drained)}")
     return lines
@@ -144,6 +142,8 @@ def found_words(look: AuditLook) -> str:
         parts.append(f"{look.unreadable_count:,} have entries that nobody who serves has")
     if look.unread_count:
         parts.append(f"{look.unread_count:,} have damaged metadata")
+    if look.silent:
+        parts.append(f"bookies did not say what they hold ({_few(look.silent)})")
     if look.marked_count:
         parts.append(f"{look.marked_count:,} newly marked")
     return ", ".join(parts) or "all is as it should be"

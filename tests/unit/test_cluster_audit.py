@@ -32,12 +32,18 @@ def test_what_was_found_is_named_and_bad() -> None:
     found = AuditLook(
         by="h:1.ab", request=1, began_ms=_NOW_MS, ended_ms=_NOW_MS, ledger_count=9, lacking_count=7,
         lacking=tuple(range(7)), short_count=2, unreadable_count=1, unread_count=3, marked_count=4,
-        lost=("b1\x1b[31m",), drained=("b2",),
+        lost=("b1\x1b[31m",), drained=("b2",), silent=("b3",),
     )  # fmt: skip
     state = _state(audit=AuditRecord(last=found, problem="no reply"))
     text = "\n".join(audit_lines(state, _NOW_MS))
     assert "7 lack copies (0, 1, 2, 3, 4, …)" in text
-    for words in ("2 have entries with fewer copies", "1 have entries that nobody", "3 have damaged", "4 newly marked"):
+    for words in (
+        "2 have entries with fewer copies",
+        "1 have entries that nobody",
+        "3 have damaged",
+        "4 newly marked",
+        "bookies did not say what they hold (b3)",
+    ):
         assert words in text
     assert "lost bookies: b1\\x1b[31m" in text
     assert "drained bookies: b2" in text
