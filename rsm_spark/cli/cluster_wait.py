@@ -89,7 +89,7 @@ def wait(
 
 
 class _Progress:
-    """What is lacking, told whenever it changes.
+    """Progress of the wait: what is lacking, told whenever it changes.
 
     Attributes:
         lacking: In words, as it was told last.

@@ -230,6 +230,9 @@ def test_nothing_acknowledged_is_lost_when_machines_get_a_new_release_one_after_
             nodes[name] = site.start(name, release)
             _serves(nodes[name])
             site.wait_for_more(20)
+            whole = site.operate("cluster", "wait", "--for", "240", "--json")
+            assert whole.returncode == 0, whole.stdout + whole.stderr
+            assert json.loads(whole.stdout)["bookies"] == len(nodes)
         raised = site.operate(*raising)
         assert raised.returncode == 0, raised.stderr
         assert json.loads(raised.stdout)["format_level"] == NEXT_LEVEL

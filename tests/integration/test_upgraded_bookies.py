@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,12 @@ from tests.integration.writer_process import payload_of
 from tests.integration.written_ledgers import Writer, check_written
 
 _ROOT = Path(__file__).parents[2]
-_UPGRADES = (_ROOT / "docs/operations.md").read_text().partition("### Bookies one by one\n")[2].partition("\n## ")[0]
+_PAGE = (_ROOT / "docs/operations.md").read_text()
+_UPGRADES = _PAGE.partition("### Bookies one by one\n")[2].partition("\n### ")[0]
+_BACK = _PAGE.partition("### Bookies of a new release are bad\n")[2].partition("\n### ")[0]
+_BLOCK = re.compile(r"```sh\n(.*?)```", re.DOTALL)
+(_WAIT,) = _BLOCK.findall(_UPGRADES)
+_LOOK_FOR_COPIES, _WAIT_FOR_OLDER = _BLOCK.findall(_BACK)
 _DOCUMENTED_FOLDER = "/var/lib/rsm/bookie-0"
 _QUORUMS = ((3, 3, 2), (2, 2, 2))
 """One that goes on without a bookie, as there is no spare, and one that a spare helps."""
@@ -43,32 +51,23 @@ class _UpgradedBookie(Bookie):
         self.kill()
 
     def begin(self, release: Path) -> None:
-        """Start a release on the disk; if it is the present one, wait by the documented commands."""
+        """Start a release on the disk, and wait by the commands that are documented for it."""
         self.release = release
         said = self.start()
         assert not said.get("limbo"), "it misses what it has acknowledged"
-        if release == _ROOT:
-            self.wait()
-            self.check_copies()
+        self.wait(_WAIT if release == _ROOT else _WAIT_FOR_OLDER)
 
-    def wait(self) -> None:
-        """Run the commands of the page, for this bookie."""
-        commands = _UPGRADES.partition("```sh\n")[2].partition("```")[0]
-        assert commands
-        ended = self._run("bash", "-euo", "pipefail", "-c", commands.replace(_DOCUMENTED_FOLDER, str(self.folder)))
+    def wait(self, commands: str) -> None:
+        """Run commands of the page, for this bookie."""
+        ended = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", commands.replace(_DOCUMENTED_FOLDER, str(self.folder))],
+            env=self.environment(), cwd=self.folder, capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
-    def check_copies(self) -> None:
-        """Have all bookies of the cluster asked what they hold: no copy may be lacking."""
-        ended = self._run("rsm", "cluster", "audit", "--now", "--copies")
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-
-    def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
+    def environment(self) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": path, "RSM_METADATA_URI": self.uri}
-        return subprocess.run(
-            command, env=environment, cwd=self.folder, capture_output=True, text=True, check=False, timeout=300
-        )
+        return {**os.environ, "PATH": path, "RSM_METADATA_URI": self.uri}
 
     @property
     def has_landmarks(self) -> bool:
@@ -143,12 +142,43 @@ async def _write_single_copies(client: LedgerClient, count: int) -> dict[str, in
     return written
 
 
+@contextmanager
+def _auto_recovery(bookie: _UpgradedBookie) -> Iterator[None]:
+    """Run the process that the way back begins with: bookies of the older release look for no copies."""
+    command = shlex.split(_LOOK_FOR_COPIES)
+    process = subprocess.Popen([*command, "--json"], env=bookie.environment(), stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline(), f"{command} ended"
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
 def test_bookies_are_upgraded_one_by_one_under_load_and_nothing_is_lost(bookies: list[_UpgradedBookie]) -> None:
-    """The first of them goes back to the older release once, and forward again."""
-    uri, older = bookies[0].uri, bookies[0].release
     for bookie in bookies:
         bookie.start()
     assert not any(bookie.has_landmarks for bookie in bookies)
+    _replace_under_load(bookies, [(bookie, _ROOT) for bookie in bookies])
+    assert all(bookie.has_landmarks for bookie in bookies)
+
+
+def test_bookies_go_back_one_by_one_under_load_and_forward_again(bookies: list[_UpgradedBookie]) -> None:
+    older = bookies[0].release
+    for bookie in bookies:
+        bookie.release = _ROOT
+        bookie.start()
+    assert all(bookie.has_landmarks for bookie in bookies)
+    there_and_back = [*((bookie, older) for bookie in bookies), *((bookie, _ROOT) for bookie in bookies)]
+    with _auto_recovery(bookies[0]):
+        _replace_under_load(bookies, there_and_back)
+
+
+def _replace_under_load(bookies: list[_UpgradedBookie], steps: list[tuple[_UpgradedBookie, Path]]) -> None:
+    """Give bookies other releases while writers write and a reader judges: nothing that was acknowledged is lost."""
+    uri = bookies[0].uri
 
     async def main() -> None:
         async with await LedgerClient.connect(uri) as client:
@@ -166,7 +196,7 @@ def test_bookies_are_upgraded_one_by_one_under_load_and_nothing_is_lost(bookies:
                     await asyncio.sleep(0.02)
 
             try:
-                for bookie, release in [(bookies[0], _ROOT), (bookies[0], older), *((one, _ROOT) for one in bookies)]:
+                for bookie, release in steps:
                     await go_on()
                     closed.append(await _replace(client, bookie, release))
                 await go_on()
@@ -180,9 +210,19 @@ def test_bookies_are_upgraded_one_by_one_under_load_and_nothing_is_lost(bookies:
             for writer in writers:
                 assert await check_written(late, writer.acked) >= writer.acked_count
             assert await check_written(late, dict.fromkeys(closed, _COUNT - 1)) == _COUNT * len(closed)
-            # Their ledgers are closed by now: what a bookie missed of them is known, and sent to it.
-            await asyncio.to_thread(bookies[0].wait)
-            await asyncio.to_thread(bookies[0].check_copies)
+            await asyncio.to_thread(bookies[0].wait, _WAIT)
 
     asyncio.run(asyncio.wait_for(main(), 500))
-    assert all(bookie.has_landmarks for bookie in bookies)
+
+
+def test_an_older_release_refuses_a_bookie_with_a_name_and_the_newer_one_goes_on(
+    bookies: list[_UpgradedBookie],
+) -> None:
+    bookie, older = bookies[0], bookies[0].release
+    bookie.release = _ROOT
+    assert bookie.start("--bookie-id", "shelf-1")["bookie_id"] == "shelf-1"
+    bookie.end()
+    bookie.release = older
+    assert "the disk belongs to shelf-1" in bookie.refused()
+    bookie.release = _ROOT
+    assert not bookie.start("--bookie-id", "shelf-1").get("limbo")

@@ -14,9 +14,10 @@ from ledger.core.metadata import NO_ENTRY, LedgerMetadata
 from ledger.core.quorum import QuorumConfig
 from ledger.errors import LedgerError
 from ledger.replication import copies_check
+from ledger.replication.core.confirmed_end import confirmed_end
 from ledger.replication.core.fragments import Share
 from ledger.replication.core.held_entries import HeldEntries
-from ledger.replication.questions import ask_all, list_entries
+from ledger.replication.questions import ask_all, ask_lacs, list_entries
 from ledger.testing import SimHost
 from ledger.wire.digests import master_key
 from ledger.wire.packets import ReadRequest
@@ -202,23 +203,19 @@ def _believe_the_lac_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 def _believe_one_bookie(patch: pytest.MonkeyPatch) -> None:
-    end = copies_check.confirmed_end
-
     def end_of_one(metadata: LedgerMetadata, lacs: Iterable[int], holdings: Mapping[str, HeldEntries]) -> int:
         quorum = QuorumConfig(metadata.quorum.ensemble_size, metadata.quorum.write_quorum, 1)
-        return end(replace(metadata, quorum=quorum), lacs, holdings)
+        return confirmed_end(replace(metadata, quorum=quorum), lacs, holdings)
 
     patch.setattr(copies_check, "confirmed_end", end_of_one)
 
 
 def _fence_what_is_asked_for(patch: pytest.MonkeyPatch) -> None:
-    ask = copies_check.ask_lacs
-
     async def fence_and_ask(pool: Any, ledger_id: int, metadata: LedgerMetadata, bookie_ids: list[str]) -> list[int]:
         key = master_key(metadata.password)
         fences = [(b, ReadRequest(pool.take_txns(1), ledger_id, NO_ENTRY, key, is_fencing=True)) for b in bookie_ids]
         await ask_all(pool, fences)
-        return await ask(pool, ledger_id, metadata, bookie_ids)
+        return await ask_lacs(pool, ledger_id, metadata, bookie_ids)
 
     patch.setattr(copies_check, "ask_lacs", fence_and_ask)
 
