@@ -5,7 +5,8 @@ The names are a contract with dashboards and alerts: docs/operations.md lists th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -30,6 +31,7 @@ class BrokerTelemetry(Collector):
         registry: Of its workers.
         streams: Of its workers.
         folder: Of its data, whose disk is looked at.
+        clock_s: Wall clock, for ages.
 
     """
 
@@ -40,12 +42,15 @@ class BrokerTelemetry(Collector):
         registry: WorkerRegistry,
         streams: WorkerService,
         folder: str = "",
+        *,
+        clock_s: Callable[[], float] = time.time,
     ) -> None:
         self._machine = machine
         self._replica = replica
         self._registry = registry
         self._streams = streams
-        self._all = ReplicaTelemetry(replica, folder=folder)
+        self._clock_s = clock_s
+        self._all = ReplicaTelemetry(replica, folder=folder, clock_s=clock_s)
         self._all.add(self)
 
     async def text(self) -> bytes:
@@ -69,7 +74,9 @@ class BrokerTelemetry(Collector):
         yield workers
         yield _gauge("rsm_broker_threads", "Tasks that connected workers can run at once.", shown.threads)
         yield _gauge("rsm_broker_tenants", "Tenants with tasks that have not ended.", shown.tenant_count)
-        oldest_s = max(0, shown.logged_ms - shown.oldest_waiting_ms) / 1000 if shown.oldest_waiting_ms else 0.0
+        # Logged time stands still while nothing is logged, and that may be why a task waits.
+        now_s = max(self._clock_s(), shown.logged_ms / 1000)
+        oldest_s = max(0.0, now_s - shown.oldest_waiting_ms / 1000) if shown.oldest_waiting_ms else 0.0
         yield _gauge("rsm_broker_oldest_waiting_seconds", "Age of the oldest waiting task; 0 = none.", oldest_s)
         text = "Waiting tasks that no connected worker serves, whatever else they wait for."
         yield _gauge("rsm_broker_unserved_tasks", text, self._machine.scheduler.unserved_count())

@@ -22,8 +22,8 @@ class ChildListener(Protocol):
     def on_line(self, name: str, line: str) -> None:
         """Hear a line of its standard output."""
 
-    def on_end(self, name: str, how: str) -> None:
-        """Hear that it has ended, and how."""
+    def on_end(self, name: str, how: str, code: int) -> None:
+        """Hear that it has ended, how, and with which exit code; below 0 = by that signal."""
 
 
 class NodeChild:
@@ -80,7 +80,8 @@ class NodeChild:
     def _has_ended(self) -> None:
         self._loop.remove_reader(self._end)
         os.close(self._end)
-        self._listener.on_end(self._name, _words_of(self._process.wait()))
+        code = self._process.wait()
+        self._listener.on_end(self._name, _words_of(code), code)
 
 
 def rsm_command(words: Sequence[str]) -> list[str]:

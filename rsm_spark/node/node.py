@@ -74,6 +74,10 @@ class NodeRunner:
             for child in self.supervision.children.values()
         ]
 
+    def kind_of(self, name: str) -> str:
+        """Return what a process is: one of the kinds of its file."""
+        return self._kinds[name].kind
+
     # --- ChildListener
 
     def on_line(self, name: str, line: str) -> None:
@@ -82,12 +86,12 @@ class NodeRunner:
         if self._kinds[name].kind not in _ASKED:
             self._do(self.supervision.on_ready(name, _now_ms()))
 
-    def on_end(self, name: str, how: str) -> None:
+    def on_end(self, name: str, how: str, code: int) -> None:
         """Hear that a process has ended."""
         del self._running[name]
         if (asking := self._asking.pop(name, None)) is not None:
             asking.send(signal.SIGKILL)
-        self._do(self.supervision.on_ended(name, how, _now_ms()))
+        self._do(self.supervision.on_ended(name, how, _now_ms(), code=code))
 
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -137,8 +141,8 @@ class _Asked:
     def on_line(self, _name: str, _line: str) -> None:
         self._has_answered = True
 
-    def on_end(self, _name: str, how: str) -> None:
-        if self._has_answered and how == "ended with exit code 0":
+    def on_end(self, _name: str, _how: str, code: int) -> None:
+        if self._has_answered and code == 0:
             self._node.answered(self._name)
 
 

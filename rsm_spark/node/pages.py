@@ -49,6 +49,11 @@ class NodePages:
         for child in self._node.supervision.children.values():
             text = "Times that a process was started again."
             page.counter("rsm_node_restarts_total", text, child.restarts, process=child.name)
+        for child in self._node.supervision.children.values():
+            text = "Times that a process ended by itself, by the exit code that says over what."
+            labels = {"process": child.name, "kind": self._node.kind_of(child.name)}
+            for code, count in child.faults.items():  # Also those of 0: the first one is an increase too.
+                page.counter("rsm_node_faults_total", text, count, **labels, code=str(code))
         page.refusals(self._refusals, "http")
         page.process()
         return page.page()

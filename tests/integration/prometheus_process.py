@@ -23,8 +23,12 @@ __all__ = ["PROMETHEUS", "PROMTOOL", "RULES", "PrometheusProcess", "until"]
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
 RULES = FOLDER / "prometheus" / "rsm-rules.yml"
 _LIMIT_S = 240
-_SHORT = {"[1m]": "[5s]", "[6h]": "[20s]", "offset 15m": "offset 2m"}
-"""What the test cannot wait for. Ranges that only look back further than it runs stay as they are."""
+_SHORT = {
+    "[1m]": "[5s]", "[6h]": "[20s]", "offset 15m": "offset 2m",
+    "> 7200": "> 120", "> 3600": "> 60", "> 600": "> 10",
+}  # fmt: skip
+"""What the test cannot wait for: an age of an hour is one of a minute. Ranges that only look back further than it runs
+stay as they are."""
 
 
 class PrometheusProcess:

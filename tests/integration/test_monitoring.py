@@ -1,6 +1,6 @@
 """Rules and dashboards on a real machine, watched by a real Prometheus: each panel shows something, alerts fire.
 
-Alerts of bookies that are lost or damaged, and those that only time brings: `test_alerts.py`.
+Alerts of bookies that are lost or damaged: `test_alerts.py`; of what is rare: `test_rare_alerts.py`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _Site:
         self.ports = dict(zip(_KINDS, rest, strict=True))
         self.uri = f"zk+hierarchical://{HOST}:{zookeeper}/ledgers"
         self._configure(zookeeper, bookie, own)
-        self.node = _Node(folder, own)
+        self.node = WatchedNode(folder, own)
         jobs = {**self.ports, "node": own, "spark": self._server.server_port}
         token = {"broker": SECRETS["admin"]}
         self.prometheus = PrometheusProcess(folder, jobs, tls=("gateway",), tokens=token)
@@ -165,7 +165,9 @@ class _Site:
         self._server.server_close()
 
 
-class _Node(NodeProcessOf):
+class WatchedNode(NodeProcessOf):
+    """`rsm node run` on files that somebody else has written."""
+
     def __init__(self, folder: Path, port: int) -> None:
         self.folder, self.url = folder, f"http://{HOST}:{port}"
         import queue

@@ -12,7 +12,7 @@ Times are in milliseconds of a clock that only goes forward.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
@@ -22,6 +22,8 @@ PAUSE_MS_MAX = 30_000
 STAYED_MS = 60_000
 PATIENCE_MS = 15_000
 """Time that a process has to become ready before the next one starts anyway."""
+FAULT_CODES = (1, 70, 74)
+"""Exit codes of processes that end by themselves: state or log is wrong, the event loop stands still, a disk failed."""
 
 
 class ChildPhase(StrEnum):
@@ -71,6 +73,7 @@ class ChildState:
         pause_ms: Pause before its next start, or the last one.
         due_ms: Time of its next start in PAUSED, of its end by force in ENDING.
         last_end: How it ended last; "" = it has not.
+        faults: Times that it ended with each of `FAULT_CODES`.
 
     """
 
@@ -83,6 +86,7 @@ class ChildState:
     pause_ms: int = 0
     due_ms: int = 0
     last_end: str = ""
+    faults: dict[int, int] = field(default_factory=lambda: dict.fromkeys(FAULT_CODES, 0))
     _first_start_ms: int | None = None
 
     def has_had_time(self, now_ms: int) -> bool:
@@ -164,18 +168,21 @@ class Supervision:
         child.move(ChildPhase.READY, now_ms)
         return [line, *self._start_next(now_ms)]
 
-    def on_ended(self, name: str, how: str, now_ms: int) -> list[Effect]:
+    def on_ended(self, name: str, how: str, now_ms: int, *, code: int | None = None) -> list[Effect]:
         """Note that a process has ended, or could not be started.
 
         Args:
             name: Of the process.
             how: "ended with exit code 1", "was killed by SIGKILL", "cannot be started: …".
             now_ms: Time.
+            code: Its exit code; below 0 = a signal ended it, None = it did not start.
 
         """
         child = self.children[name]
         stayed_ms = now_ms - child.since_ms if child.phase is ChildPhase.READY else 0
         child.pid, child.last_end = 0, how
+        if code in child.faults:
+            child.faults[code] += 1
         if self.is_ending:
             child.move(ChildPhase.ENDED, now_ms)
             return [SayLine(f"{name} {how}"), *self._end_next(now_ms)]

@@ -175,8 +175,9 @@ def _worker() -> WorkerPages:
 
 
 def _node() -> NodePages:
-    child = _any(name="p", phase=ChildPhase.READY, restarts=0)
-    return NodePages("n", _any(supervision=_any(children={"p": child})), _refusals())
+    child = _any(name="p", phase=ChildPhase.READY, restarts=0, faults={74: 1})
+    node = _any(supervision=_any(children={"p": child}), kind_of=lambda _: "bookie")
+    return NodePages("n", node, _refusals())
 
 
 def _spark() -> bytes:

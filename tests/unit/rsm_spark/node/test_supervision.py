@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rsm_spark.node.core.supervision import (
+    FAULT_CODES,
     PATIENCE_MS,
     PAUSE_MS_MAX,
     STAYED_MS,
@@ -84,6 +85,18 @@ def test_pauses_double_and_begin_anew_after_a_stay() -> None:
         "store", "was ended by SIGKILL", now_ms
     )
     assert supervision.children["store"].restarts == 7
+
+
+def test_ends_over_a_fault_are_counted_by_their_exit_code() -> None:
+    supervision = _new()
+    _up(supervision)
+    faults = supervision.children["store"].faults
+    assert faults == dict.fromkeys(FAULT_CODES, 0)
+    for code in (74, 1, 6, 74, 0, -9):
+        supervision.on_ended("store", f"ended with exit code {code}", 0, code=code)
+    assert faults == {**dict.fromkeys(FAULT_CODES, 0), 1: 1, 74: 2}
+    supervision.on_ended("bookie", "cannot be started: no memory", 0)
+    assert not any(supervision.children["bookie"].faults.values())
 
 
 def test_they_end_in_the_opposite_order_and_are_killed_if_they_do_not() -> None:
