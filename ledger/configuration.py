@@ -101,6 +101,39 @@ def check_variables(process: str, environment: Mapping[str, str], keys: Collecti
             raise UsageError(f"environment: unknown variable {name}{near}")
 
 
+def check_value(context: typer.Context, option: Any, value: Any, where: str) -> None:
+    """Refuse a value that an option of a command would not take.
+
+    Args:
+        context: Of the command.
+        option: One of its options.
+        value: As a file or a variable says it.
+        where: Place that says it, for the message.
+
+    Raises:
+        UsageError: It does not fit; the message says where it stands, and why.
+
+    """
+    try:
+        option.get_runtime_param().coerce(value, param=option, ctx=context)
+    except typer.BadParameter as error:
+        raise UsageError(f"{where}: {option.name} = {value!r}: {' '.join(error.message.split())}") from error
+
+
+def check_values(context: typer.Context, path: Path, values: Mapping[str, Any]) -> None:
+    """Refuse values of a file that the options of a command would not take.
+
+    Raises:
+        UsageError: There is one; the message names file and line.
+
+    """
+    keys = [line.partition("=")[0].strip(" \t\"'") for line in path.read_text(encoding="utf-8").splitlines()]
+    for option in context.command.params:
+        if option.name in values:
+            place = f"{path}:{keys.index(option.name) + 1}" if option.name in keys else str(path)
+            check_value(context, option, values[option.name], place)
+
+
 def _nearest(name: str, known: Collection[str]) -> str:
     near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(sorted(known))}"
@@ -176,7 +209,9 @@ def _conf_option(process: str) -> Any:
         names = [one.name for one in context.command.params if one.name and one.name != CONF_PARAMETER]
         check_variables(process, os.environ, names)
         if path is not None:
-            context.default_map = {**(context.default_map or {}), **read_file(path, names)}
+            values = read_file(path, names)
+            check_values(context, path, values)
+            context.default_map = {**(context.default_map or {}), **values}
         return path
 
     return typer.Option(

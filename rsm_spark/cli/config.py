@@ -11,7 +11,15 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import typer
 
-from ledger.configuration import CONF_PARAMETER, check_variables, find_file, read_file, variable_prefix
+from ledger.configuration import (
+    CONF_PARAMETER,
+    check_value,
+    check_values,
+    check_variables,
+    find_file,
+    read_file,
+    variable_prefix,
+)
 from ledger.errors import UsageError
 
 _NAMES = {
@@ -104,17 +112,26 @@ def settings_of(process: str, conf: Path | None) -> list[Setting]:
     names = [option.name for option in command.params if option.name != CONF_PARAMETER]
     check_variables(process, os.environ, names)
     path = find_file(process, conf, os.environ)
-    if path is not None:
-        read_file(path, names)
-    # Resilient: what is required and missing is shown, not asked for. Errors would be passed over, hence the above.
+    values = {} if path is None else read_file(path, names)
+    # Resilient: what is required and missing is shown, not asked for. Errors are passed over, hence all the checks.
     arguments = [] if path is None else ["--conf", str(path)]
     context = command.make_context("run", arguments, resilient_parsing=True)
+    if path is not None:
+        check_values(context, path, values)
     settings = []
     for option in options:
+        _check_variable(context, option)
         value = _plain(context.params[option.name])
         origin = _ORIGINS[context.get_parameter_source(option.name).name]
         settings.append(Setting(option.name, value, origin, option.help or "", option.required))
     return settings
+
+
+def _check_variable(context: Any, option: Any) -> None:
+    value = option.value_from_envvar(context)
+    if value is not None:
+        name = next(name for name in option.envvar if os.environ.get(name))
+        check_value(context, option, value, f"environment: {name}")
 
 
 def _plain(value: Any) -> Any:

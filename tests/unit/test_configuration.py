@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from ledger.bookie.cli import app as bookie_app
 from ledger.configuration import check_variables, find_file, read_file
 from ledger.errors import UsageError
 from rsm_spark.cli.config import PROCESSES, app, example_file, settings_of
@@ -74,6 +75,31 @@ def test_an_unknown_key_is_an_error_that_names_the_nearest(elsewhere: Path) -> N
     conf.write_text("jurnal_file_mib = 8\n")
     with pytest.raises(UsageError, match="'jurnal_file_mib'; did you mean 'journal_file_mib'"):
         settings_of("bookie", conf)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('journal_file_mib = "many"', "journal_file_mib = 'many': Input should be a valid integer"),
+        ("port = 70000", "port = 70000: "),
+        ('"no_fsync" = "perhaps"', "no_fsync = 'perhaps': "),
+    ],
+)
+def test_a_value_that_does_not_fit_is_told_with_file_and_line(elsewhere: Path, line: str, told: str) -> None:
+    conf = elsewhere / "mine.toml"
+    conf.write_text(f"# of a test\ncollect_s = 5\n{line}\n")
+    with pytest.raises(UsageError) as told_by_show:
+        settings_of("bookie", conf)
+    assert str(told_by_show.value).startswith(f"{conf}:3: {told}")
+    run = CliRunner().invoke(bookie_app, ["run", "--data-dir", "none", "--conf", str(conf)])
+    assert str(run.exception) == str(told_by_show.value)
+    assert not (elsewhere / "none").exists()
+
+
+def test_a_variable_that_does_not_fit_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RSM_BOOKIE__JOURNAL_FILE_MIB", "many")
+    with pytest.raises(UsageError, match="environment: RSM_BOOKIE__JOURNAL_FILE_MIB: journal_file_mib = 'many': Input"):
+        settings_of("bookie", None)
 
 
 def test_an_unknown_variable_is_an_error_that_names_the_nearest() -> None:
