@@ -101,7 +101,7 @@ class ConsolePages:
         page, watcher = MetricsPage(), state.watcher
         add_session_metric(page, self._client.store.session_state)
         page.counter("rsm_console_looks_total", "Looks at the cluster.", watcher.looks)
-        page.gauge("rsm_console_warnings", "Warnings that are shown.", len(watcher.view.warnings))
+        page.gauge("rsm_console_warnings", "Warnings that there are.", len(watcher.view.warnings))
         page.gauge("rsm_console_streams", "Open streams of events.", state.streams.held)
         page.gauge("rsm_console_connections", "Open connections.", state.seats.taken)
         for route in self.routes:

@@ -6,12 +6,18 @@ somebody says otherwise.
 
 from __future__ import annotations
 
+import msgspec
+
 from ledger.rights.principal import Principal
 from ledger.rights.table import Right, may
 from rsm_spark.console.core.view import ConsoleView, ConsoleWarning
 
 UNSEEN = "the cluster cannot be looked at"
 """Words for why a view is old, to who is not to know more: the reason may name what belongs to others."""
+
+
+WARNINGS_MAX = 100
+"""Warnings that a caller is shown, the worst first, of those that are for it."""
 
 
 def sees_all(principal: Principal) -> bool:
@@ -27,7 +33,8 @@ def sees_log(principal: Principal, log: str) -> bool:
 def own_view(view: ConsoleView, principal: Principal) -> ConsoleView:
     """Return what a caller may see of a view."""
     if sees_all(principal):
-        return view
+        shown = view.warnings[:WARNINGS_MAX]
+        return view if len(shown) == len(view.warnings) else msgspec.structs.replace(view, warnings=shown)
     logs = tuple(one for one in view.logs if sees_log(principal, one.log))
     warnings = tuple(one for one in view.warnings if one.log and sees_log(principal, one.log))
     if view.problem:
@@ -40,7 +47,7 @@ def own_view(view: ConsoleView, principal: Principal) -> ConsoleView:
         logs=logs,
         log_count=len(logs),
         findings=tuple(one for one in view.findings if one.log and sees_log(principal, one.log)),
-        warnings=warnings,
+        warnings=warnings[:WARNINGS_MAX],
     )
 
 

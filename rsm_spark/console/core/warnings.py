@@ -24,7 +24,8 @@ UNSERVED_MS = 10_000
 """Tasks that nobody serves for this time: a worker that is started anew takes less."""
 BEHIND_MAX = 100_000
 """Records by which a replica may be behind while it moves."""
-WARNINGS_MAX = 100
+OF_A_LOG_MAX = 20
+"""Warnings of one log that are kept, the worst first."""
 _SHOWN = 3
 
 
@@ -41,14 +42,15 @@ class WarningFinder:
         found = [*_of_metadata(view), *_of_copies(view), *_of_bookies(view), *_of_placement(view)]
         for log in view.logs:
             of_log = [*_of_log(log), *self._of_followers(log, view.at_ms, moved)]
-            found += [msgspec.structs.replace(one, log=log.log) for one in of_log]
+            of_log.sort(key=_rank)
+            found += [msgspec.structs.replace(one, log=log.log) for one in of_log[:OF_A_LOG_MAX]]
         for tasks in view.tasks:
             found += self._of_tasks(tasks, view.at_ms, moved)
         self._moved = moved
-        found.sort(key=lambda one: one.grade != "bad")
+        found.sort(key=_rank)
         since = {one.about: self._since.get(one.about, view.at_ms) for one in found}
         self._since = since
-        return tuple(msgspec.structs.replace(one, since_ms=since[one.about]) for one in found[:WARNINGS_MAX])
+        return tuple(msgspec.structs.replace(one, since_ms=since[one.about]) for one in found)
 
     def _of_followers(
         self, log: LogRow, now_ms: int, moved: dict[tuple[str, str], tuple[int, int]]
@@ -99,6 +101,10 @@ class WarningFinder:
         since_ms = known[1] if place >= 0 and known is not None and known[0] == place else now_ms
         moved[log, who] = place, since_ms
         return now_ms - since_ms
+
+
+def _rank(warning: ConsoleWarning) -> bool:
+    return warning.grade != "bad"
 
 
 def _of_metadata(view: ConsoleView) -> Iterator[ConsoleWarning]:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ledger.rights.principal import ClientAccess, Principal, Role
-from rsm_spark.console.core.callers import UNSEEN, own_view, records_fault, sees_all, sees_log
+from rsm_spark.console.core.callers import UNSEEN, WARNINGS_MAX, own_view, records_fault, sees_all, sees_log
 from rsm_spark.console.core.view import (
     AuditView,
     ConsoleView,
@@ -53,6 +53,17 @@ def test_a_reader_of_one_log_gets_that_log_and_not_a_letter_of_the_rest() -> Non
     assert [one.cause for one in shown.warnings] == [UNSEEN, "orders"]
     assert (shown.bookies, shown.copies, shown.tasks) == ((), None, ())
     assert shown.problem == UNSEEN
+
+
+def test_warnings_of_others_leave_room_for_those_of_ones_own() -> None:
+    others = tuple(ConsoleWarning("bad", f"{n}", HUSH, "", "", "logs", 7, log=HUSH) for n in range(2 * WARNINGS_MAX))
+    mine = tuple(
+        ConsoleWarning("note", f"m{n}", "mine", "", "", "logs", 7, log="orders") for n in range(WARNINGS_MAX + 1)
+    )
+    whole = view(warnings=(*others, *mine))
+    assert [one.cause for one in own_view(whole, READER).warnings] == ["mine"] * WARNINGS_MAX
+    auditor = Principal(name="auditor", role=Role.AUDITOR)
+    assert own_view(whole, auditor).warnings == others[:WARNINGS_MAX]
 
 
 def test_every_part_of_the_view_is_kept_back_unless_it_is_of_the_log() -> None:
