@@ -85,9 +85,12 @@ async def claim_disks(
         await remember_cookie(ledgers.store, ledgers.root, cookie.bookie_id)
         return True
     if registered != cookie:
+        advice = "use the directories that it had"
+        if cookie.bookie_id in [*await ledgers.writable_bookies(), *await ledgers.read_only_bookies()]:
+            advice = "it serves there now: end it first, or give this one another --port or --bookie-id"
         raise CookieMismatchError(
             f"bookie {cookie.bookie_id}: the metadata know it as {_describe(registered)}, this process is "
-            f"{_describe(cookie)}; use the directories that it had"
+            f"{_describe(cookie)}; {advice}"
         )
     missing = [folder for folder, found in zip(folders, held, strict=True) if found is None]
     if missing:

@@ -57,6 +57,7 @@ class BlockingServiceClient(BlockingServiceBase):
         limits: StreamLimits | None = None,
         security: Security | None = None,
         transport: Transport | None = None,
+        machine: str | None = None,
     ) -> Self:
         """Return a client of the service whose log has this name. See `ServiceClient.connect`."""
         return cls(
@@ -71,6 +72,7 @@ class BlockingServiceClient(BlockingServiceBase):
                 limits=limits,
                 security=security,
                 transport=transport,
+                machine=machine,
             )
         )
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from ledger.errors import LedgerError
+from ledger.errors import LedgerError, UsageError
 from rsm_spark.errors import RsmError
 from rsm_spark.log.discovery import Discovery
 
@@ -52,6 +52,30 @@ class FollowerFinder(Protocol):
     async def find_framed(self, address: str) -> str:
         """See `LeaderFinder`."""
         ...
+
+
+async def refuse_other_machine(discovery: Discovery, log: str, machine: str) -> None:
+    """Refuse a log whose leader is of another machine: it would take what is sent for commands of its own.
+
+    Args:
+        discovery: Of the log.
+        log: Its name.
+        machine: Name of the machine that is expected.
+
+    Raises:
+        UsageError: It is. A log that nobody leads, or that does not say, is not refused.
+
+    """
+    try:
+        found = await discovery.leader()
+    except (LedgerError, RsmError):
+        return
+    member = None if found is None else found[1]
+    if member is not None and member.machine not in ("", machine):
+        raise UsageError(
+            f"log {log} is of machine {member.machine!r}, not {machine!r}: name another log, or use the client of that "
+            "machine (`rsm call` for a service of your own)"
+        )
 
 
 class FixedReplica:

@@ -30,7 +30,7 @@ from typing import Any, Concatenate, NamedTuple, Self, overload
 
 from ledger.errors import UsageError
 from ledger.ports import MetadataStore
-from rsm_spark.client.leader_finder import FixedReplica, FoundReplica
+from rsm_spark.client.leader_finder import FixedReplica, FoundReplica, refuse_other_machine
 from rsm_spark.client.replica_connection import ReadFrom, ReplicaConnection
 from rsm_spark.client.service_calls import TIMEOUT_S, ServiceCalls
 from rsm_spark.client.watched_replicas import WatchedReplicas
@@ -107,6 +107,7 @@ class ServiceClient(ServiceCalls):
         limits: StreamLimits | None = None,
         security: Security | None = None,
         transport: Transport | None = None,
+        machine: str | None = None,
     ) -> Self:
         """Return a client of the service whose log has this name.
 
@@ -124,9 +125,10 @@ class ServiceClient(ServiceCalls):
             security: TLS and token; None = as the environment says.
             transport: "framed" = over a replica's framed port where it has one, else over gRPC; "grpc" = over gRPC;
                 None = as the environment says (`RSM_STORE__TRANSPORT`), else "framed".
+            machine: Name of the machine that the log has to be of; None = any.
 
         Raises:
-            UsageError: A file of `security` cannot be used.
+            UsageError: A file of `security` cannot be used, or the log's leader serves another machine.
             MetadataUnavailableError: ZooKeeper does not answer.
 
         """
@@ -138,7 +140,10 @@ class ServiceClient(ServiceCalls):
 
         store = await connect(MetadataUri.of(metadata_uri).hosts)
         try:
-            finder = FoundReplica(Discovery(store, log, rsm_root))
+            discovery = Discovery(store, log, rsm_root)
+            if machine is not None:
+                await refuse_other_machine(discovery, log, machine)
+            finder = FoundReplica(discovery)
             followers = None if read_from == "leader" else finder
             link = ReplicaConnection(
                 finder,

@@ -65,7 +65,10 @@ def error_of_operation(operation: Operation, asked: AskedReplica) -> RsmError:
             message = f"{log}{asked.name} does not lead; the {what} was not {done}{leads}"
             return NotLeaderError(message, leader=asked.leader or None)
         case Ending.TOO_LARGE:
-            return InvalidCommandError(f"{log}the command does not fit one entry of the log: send less at once")
+            return InvalidCommandError(
+                f"{log}what the command writes, or its reply, does not fit one entry of the log: send less at once, or "
+                "have the service reply with less"
+            )
         case Ending.REFUSED:
             reason = operation.reason.decode(errors="replace")
             return InvalidCommandError(f"{log}the {what} was refused, nothing was changed: {reason}")

@@ -33,6 +33,7 @@ from rsm_spark.files.commands import (
     encode,
 )
 from rsm_spark.files.content_ledgers import ContentLedgers
+from rsm_spark.files.records import FILES_DESCRIPTION
 from rsm_spark.log.chain_store import ChainStore
 from rsm_spark.runtime.settings import ReplicaSettings
 
@@ -72,7 +73,9 @@ class FileClient:
             UsageError: A file of TLS or tokens cannot be used.
 
         """
-        service = await ServiceClient.connect(log, metadata_uri, rsm_root=rsm_root, timeout_s=timeout_s)
+        service = await ServiceClient.connect(
+            log, metadata_uri, rsm_root=rsm_root, timeout_s=timeout_s, machine=FILES_DESCRIPTION.name
+        )
         return cls(service, lambda: LedgerClient.connect(metadata_uri), log, rsm_root)
 
     async def execute(self, command: FileCommand) -> FileDone | UploadBegun:

@@ -22,6 +22,7 @@ class Member(msgspec.Struct, frozen=True):
         http_is_tls: The same of `http`.
         is_memory_full: Its memory is nearly used up: the leader takes nothing that makes the state grow.
         machine_version: Of its machine; 0 = not said, as by processes of before.
+        machine: Name of its machine; "" = not said, as by processes of before.
         framed: "host:port" of its framed port; "" if it has none, as processes of before.
         etcd: "host:port" that etcd's clients use; "" if it serves none.
         gateway_grpc: "host:port" of a gateway's gRPC, encrypted as `http`; "" if it has none.
@@ -42,6 +43,7 @@ class Member(msgspec.Struct, frozen=True):
     framed: str = ""
     etcd: str = ""
     gateway_grpc: str = ""
+    machine: str = ""
 
     @property
     def failure_domain(self) -> str:

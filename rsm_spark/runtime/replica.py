@@ -273,6 +273,7 @@ class Replica:
             self.is_tls, self.http_is_tls, machine_version=context.machine.description.version,
             framed=self.framed,
             etcd=self.etcd,
+            machine=context.machine.description.name,
         )  # fmt: skip
         root, poll_s = settings.rsm_root, settings.poll_s
         self._election = Election(

@@ -44,6 +44,7 @@ from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.settings import ReplicaSettings
 from rsm_spark.runtime.status import ReplicaRole
 from rsm_spark.server.probes import readiness
+from rsm_spark.server.second_process import refuse_second_process
 from rsm_spark.snapshots.checks import KEEP_MIN
 from rsm_spark.snapshots.local import LocalSnapshots
 from rsm_spark.snapshots.manifest import SnapshotStore
@@ -280,11 +281,17 @@ class StoreService:
         """Load the state, follow the log, serve.
 
         Raises:
+            UsageError: A process serves under this replica's id already.
             RsmError: The state cannot be loaded: see `Replica.start`.
             LedgerError: Metadata store or bookies cannot be asked.
 
         """
+        settings = self._settings
+        discovery = Discovery(self._client.store, settings.log, settings.replica.rsm_root)
         try:
+            await refuse_second_process(
+                discovery, GrpcBeats(settings.log, settings.security), settings.log, settings.replica_id, self.address
+            )
             await refuse_newer_log(self._client, self._settings.log, self._machine, self._settings.replica)
             await self.replica.start()
         except BaseException:

@@ -177,6 +177,11 @@ def test_what_is_not_its_own_is_refused(bookie, tmp_path) -> None:
     assert "is empty, but this bookie had data there" in bookie.refused()
 
 
+def test_a_second_bookie_of_a_name_is_told_that_one_serves(bookie, tmp_path) -> None:
+    bookie.start()
+    assert "; it serves there now: end it first, or give" in bookie.refused("--data-dir", str(tmp_path / "other"))
+
+
 def test_an_address_beyond_loopback_needs_a_word(bookie) -> None:
     assert "say --insecure" in bookie.refused("--bind", "0.0.0.0")
 

@@ -63,6 +63,41 @@ async def test_a_machine_of_ones_own_is_served_called_and_handed_over(
         assert left.stop() == 0
 
 
+async def test_a_second_process_of_a_replica_and_clients_of_other_machines_are_refused(
+    cluster: DevCluster, unique_name: str, tmp_path: Path
+) -> None:
+    uri, log = cluster.metadata_uri, unique_name
+    with stores(uri, log, tmp_path) as replicas:
+        first = replicas.start("a", command=COUNTERS)
+        await replicas.leader()
+        command = [sys.executable, "-m", *COUNTERS, "--log", log, "--metadata-uri", uri, "--replica-id", "a"]
+        second = subprocess.run(
+            [*command, "--data-dir", str(tmp_path / "other")],
+            cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert second.returncode == 2, second.stderr
+        assert f"replica 'a' runs already, in another process, at {first.address}" in second.stderr
+        for words in (
+            ("map", "put", "visits", "1"),
+            ("map", "scan"),
+            ("sql", "exec", "SELECT 1"),
+            ("files", "ls", "/"),
+        ):
+            told = subprocess.run(
+                [sys.executable, "-m", "rsm_spark", *words, "--log", log, "--metadata-uri", uri],
+                capture_output=True, text=True, timeout=60, check=False,
+            )  # fmt: skip
+            assert (told.returncode, told.stdout) == (2, ""), words
+            assert f"log {log} is of machine 'counters', not '{words[0]}'" in told.stderr
+        code, (said,) = run_cli(uri, "call", "visits", "--log", log)
+        assert (code, said["reply"]) == (0, "1")  # None of them has been applied as a command.
+        first.kill()
+        replicas.gone("a")
+        replicas.start("a", command=COUNTERS)  # One that was killed does not stand in the way of its successor.
+        code, (said,) = run_cli(uri, "call", "visits", "--log", log)
+        assert (code, said["reply"]) == (0, "2")
+
+
 async def test_commands_for_logs_tell_of_a_machine_of_ones_own_and_its_versions(
     cluster: DevCluster, unique_name: str, tmp_path: Path
 ) -> None:

@@ -40,7 +40,13 @@ from __future__ import annotations
 from typing import Self
 
 from rsm_spark.client.consumers import ClientConsumers
-from rsm_spark.client.leader_finder import FixedReplica, FollowerFinder, FoundReplica, LeaderFinder
+from rsm_spark.client.leader_finder import (
+    FixedReplica,
+    FollowerFinder,
+    FoundReplica,
+    LeaderFinder,
+    refuse_other_machine,
+)
 from rsm_spark.client.replica_connection import ReadFrom, ReplicaConnection
 from rsm_spark.client.service_calls import TIMEOUT_S
 from rsm_spark.client.watched_replicas import WatchedReplicas
@@ -49,6 +55,7 @@ from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.core.operation import StreamLimits
 from rsm_spark.log.discovery import Discovery
 from rsm_spark.map.client.barriers import MapBarriers
+from rsm_spark.map.records import MAP_DESCRIPTION
 from rsm_spark.transport.security import Security
 from rsm_spark.transport.stream_factory import Transport
 
@@ -134,7 +141,7 @@ class MapClient(MapBarriers):
                 None = as the environment says (`RSM_STORE__TRANSPORT`), else "framed".
 
         Raises:
-            UsageError: A file of `security` cannot be used.
+            UsageError: A file of `security` cannot be used, or the log's leader serves another machine.
             MetadataUnavailableError: ZooKeeper does not answer.
 
         """
@@ -152,8 +159,10 @@ class MapClient(MapBarriers):
         from ledger.zookeeper.uri import MetadataUri  # noqa: PLC0415
 
         store = await connect(MetadataUri.of(metadata_uri).hosts)
-        finder = FoundReplica(Discovery(store, log, rsm_root))
+        discovery = Discovery(store, log, rsm_root)
+        finder = FoundReplica(discovery)
         try:
+            await refuse_other_machine(discovery, log, MAP_DESCRIPTION.name)
             followers = None if read_from == "leader" else finder
             client = cls(
                 finder,

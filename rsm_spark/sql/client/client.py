@@ -62,6 +62,7 @@ from rsm_spark.sql.messages import (
     decode_reply,
     encode,
 )
+from rsm_spark.sql.records import MACHINE
 from rsm_spark.transport.security import Security
 
 T = TypeVar("T")
@@ -139,6 +140,7 @@ class SqlClient:
             rsm_root=rsm_root,
             timeout_s=timeout_s,
             security=security,
+            machine=MACHINE,
         )
         store = service.metadata
         consumers = None if store is None else ClientConsumers(store, log, rsm_root, kind="feed of changes")
