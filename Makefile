@@ -14,7 +14,7 @@ PYTEST := .venv/bin/pytest
 # Where ARGS chooses tests, that a set has none of them (pytest's code 5) is no failure of that set.
 IF_ANY := $(if $(ARGS),[ $$? -eq 5 ] ||)
 
-.PHONY: help setup demo test test-real test-slow test-all check sim bench bench-ledger bench-store bench-broker bench-spark bench-sql generate blocking conf dashboards lock sbom docs notebooks coverage deb image pictures
+.PHONY: help setup demo test test-real test-slow test-all check sim bench bench-ledger bench-store bench-broker bench-spark bench-sql generate blocking conf dashboards reference lock sbom docs notebooks coverage deb image pictures
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,7 +71,7 @@ bench-sql: setup ## SQL over PostgreSQL's protocol, beside PostgreSQL, rqlite an
 blocking: setup ## Write the blocking clients anew from the asynchronous ones
 	@.venv/bin/python tools/generate_blocking.py
 
-generate: conf blocking dashboards pictures ## Write all anew that is generated from the code
+generate: conf blocking dashboards pictures reference ## Write all anew that is generated from the code
 
 conf: setup ## Write conf/ and the pages of options anew: every option with its default
 	@.venv/bin/python tools/write_process_pages.py
@@ -79,6 +79,9 @@ conf: setup ## Write conf/ and the pages of options anew: every option with its 
 
 dashboards: setup ## Write the dashboards of Grafana anew from tools/write_dashboards.py
 	@.venv/bin/python tools/write_dashboards.py
+
+reference: setup ## Write the reference of commands, HTTP and metrics anew: docs/reference
+	@.venv/bin/python tools/write_reference_pages.py
 
 pictures: setup ## Draw the pictures of docs/explained anew
 	@.venv/bin/python tools/draw_pictures.py

@@ -162,7 +162,10 @@ def info(
     ledger_dir: _LedgerDir = None,
     json: _Json = False,
 ) -> None:
-    """Tell what lies in a bookie's directories: identity, process, fsync, limbo, repair, segments."""
+    """Tell what lies in a bookie's directories: identity, process, fsync, limbo, repair, segments.
+
+    Example: rsm bookie info --data-dir /var/lib/rsm/bookie-0
+    """
     from ledger.bookie.repairs import read_repair_file  # noqa: PLC0415 - as in `run`
 
     folder = (ledger_dir[0] if ledger_dir else data_dir / "ledgers") / "current"

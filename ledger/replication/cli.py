@@ -55,6 +55,8 @@ def run(given: AutoRecoveryOptions) -> None:
     """Run an auditor candidate and a replication worker until SIGTERM; as many processes as you like.
 
     Works beside BookKeeper's own auto-recovery: the same nodes, the same locks.
+
+    Example: rsm autorecovery run --http-port 8001
     """
     from ledger.replication.app import run_auto_recovery  # noqa: PLC0415 - `--help` needs no client
 
@@ -95,6 +97,8 @@ def status(at: ClusterOptions) -> None:
     """Tell who audits, which ledgers lack copies, and who works on them.
 
     What the auditor has marked is one thing; beside it stands what lacks copies now, counted by this command.
+
+    Example: rsm autorecovery status
     """
 
     async def work(marks: MarkStore) -> None:
@@ -133,7 +137,10 @@ def status(at: ClusterOptions) -> None:
 @app.command()
 @options_command
 def disable(at: MetadataOptions, audit: AuditOptions) -> None:
-    """Stop auto-recovery of the whole cluster, for example during maintenance; running copies end first."""
+    """Stop auto-recovery of the whole cluster, as during maintenance; running copies end first.
+
+    Example: rsm autorecovery disable
+    """
     with audited_command(audit.audit_file, "rsm autorecovery disable", "the cluster", this_operator()):
         _end_with(lambda: _with_marks(at.metadata_uri, lambda marks: marks.set_enabled(False)))
 
@@ -141,7 +148,10 @@ def disable(at: MetadataOptions, audit: AuditOptions) -> None:
 @app.command()
 @options_command
 def enable(at: MetadataOptions, audit: AuditOptions) -> None:
-    """Let auto-recovery of the whole cluster go on."""
+    """Let auto-recovery of the whole cluster go on.
+
+    Example: rsm autorecovery enable
+    """
     with audited_command(audit.audit_file, "rsm autorecovery enable", "the cluster", this_operator()):
         _end_with(lambda: _with_marks(at.metadata_uri, lambda marks: marks.set_enabled(True)))
 
@@ -153,7 +163,10 @@ def set_delay(
     at: MetadataOptions,
     audit: AuditOptions,
 ) -> None:
-    """Set the cluster's delay before the ledgers of a missing bookie are copied elsewhere."""
+    """Set the cluster's delay before the ledgers of a missing bookie are copied elsewhere.
+
+    Example: rsm autorecovery set-delay 300
+    """
     with audited_command(audit.audit_file, "rsm autorecovery set-delay", f"the cluster: {seconds} s", this_operator()):
         _end_with(lambda: _with_marks(at.metadata_uri, lambda marks: marks.set_recovery_delay_s(seconds)))
 

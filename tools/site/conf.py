@@ -59,7 +59,6 @@ docs/ledger
 docs/spark
 docs/spark-options
 notebooks/ledger_source
-docs/process-options
 docs/guides/from-kafka
 docs/guides/from-kafka-and-delta-sinks
 docs/guides/dbt
@@ -94,6 +93,10 @@ CHANGELOG
 :maxdepth: 1
 :caption: Reference
 
+docs/reference/commands
+docs/process-options
+docs/reference/http
+docs/reference/metrics
 docs/api/ledger
 docs/api/rsm_spark
 docs/api/broker
