@@ -157,6 +157,8 @@ def info(log: LogArgument, at: LogsOptions) -> None:
             for item in chain.ledgers:
                 metadata = await client.metadata(item.ledger_id)
                 described = msgspec.to_builtins(item)
+                if item.closed is not None:
+                    described["closed"]["length_bytes"] = item.closed.length  # `length` is for scripts of before.
                 described["state"] = metadata.state.name
                 described["bookies"] = list(metadata.segments[-1].bookies)
                 ledgers.append(described)
@@ -182,6 +184,7 @@ def info(log: LogArgument, at: LogsOptions) -> None:
 def _print_info(described: dict[str, Any]) -> None:
     typer.echo(f"log {described['log']}, id {described['log_id']}")
     typer.echo(f"epoch {described['leader_epoch']}, led by {described['leader'] or 'nobody'}")
+    typer.echo(f"format level {described['format_level']}")
     typer.echo(f"sealed with key {described['key_id']}" if described["key_id"] else "without a key: nothing is sealed")
     for origin in described["origins"]:
         whose = f"log {origin['log']} with id {origin['log_id']}"

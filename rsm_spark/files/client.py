@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import Self
 
 from ledger.client.client import LedgerClient
+from rsm_spark.client.kept_session import KeptSession
 from rsm_spark.client.service_client import ServiceClient
 from rsm_spark.core.chain import DEFAULT_RSM_ROOT
 from rsm_spark.files.commands import (
@@ -77,6 +78,10 @@ class FileClient:
             log, metadata_uri, rsm_root=rsm_root, timeout_s=timeout_s, machine=FILES_DESCRIPTION.name
         )
         return cls(service, lambda: LedgerClient.connect(metadata_uri), log, rsm_root)
+
+    def keep_session(self, kept: KeptSession) -> None:
+        """Send commands in a session that was kept, and keep it again at the end; before the first call."""
+        self._service.keep_session(kept)
 
     async def execute(self, command: FileCommand) -> FileDone | UploadBegun:
         """Have a command carried out; return its reply.

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from ledger.dev import DevCluster
+from rsm_spark.files.limits import PART_BYTES_MAX
+from tests.integration.file_stores import SERVE
 from tests.integration.store_processes import StoreProcess, Stores, stores
 
 pytestmark = pytest.mark.asyncio
@@ -22,13 +24,14 @@ pytestmark = pytest.mark.asyncio
 class Shell:
     """A user's shell: commands of one log, and the folder where they keep sessions."""
 
-    def __init__(self, replicas: Stores, state: Path) -> None:
+    def __init__(self, replicas: Stores, state: Path, kind: str = "map") -> None:
+        self._kind = kind
         self._options = ("--log", replicas.log, "--metadata-uri", replicas.metadata_uri, "--json", "--timeout", "60")
         self._environment = os.environ | {"XDG_STATE_HOME": str(state)}
         self.sessions = state / "rsm-spark" / "sessions"
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "rsm_spark", "map", *words, *self._options]
+        command = [sys.executable, "-m", "rsm_spark", self._kind, *words, *self._options]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self._environment)
 
     async def run(self, *words: str) -> dict[str, Any]:
@@ -92,6 +95,25 @@ async def test_one_session_serves_commands_one_after_the_other_and_reads_need_no
     assert (await shell.run("incr", "together"))["value"] == 7
     opened = len(set(shell.kept)) - 1
     assert await revision_of(store) == at + 4 + 7 + opened
+
+
+async def test_commands_of_a_file_store_share_a_session(replicas: Stores, tmp_path: Path) -> None:
+    replicas.start("a", "--http-port", "0", command=SERVE)
+    shell = Shell(replicas, tmp_path / "state", "files")
+    source = tmp_path / "today.csv"
+    source.write_bytes(b"x" * (2 * PART_BYTES_MAX + 1))
+    await shell.run("mkdir", "/reports")
+    (session,) = shell.kept  # A command that opens another one leaves that.
+    await shell.run("put", str(source), "/reports/new.csv")
+    assert shell.kept == [session]
+    await shell.run("mv", "/reports/new.csv", "/reports/today.csv")
+    await shell.run("quota", "/reports", "--names", "5")
+    summed = await shell.run("du", "/reports")
+    assert summed["size_bytes"] == summed["size"] == source.stat().st_size
+    await shell.run("rm", "/reports/today.csv")
+    shown = await shell.run("ls", "/")
+    assert (shown["name"], shown["size_bytes"]) == ("reports", 0)
+    assert shell.kept == [session]
 
 
 async def test_a_session_that_has_ended_is_opened_anew(replicas: Stores, tmp_path: Path) -> None:

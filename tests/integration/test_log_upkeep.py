@@ -73,7 +73,7 @@ class _Writer:
 
 
 async def _rsm(*arguments: str) -> tuple[int, Any, str]:
-    """Run `rsm`; return exit code, the JSON that it printed, what it said otherwise."""
+    """Run `rsm`; return exit code, what it printed, read if it is JSON, and what it said otherwise."""
     done = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-m", "rsm_spark", *arguments],
@@ -84,7 +84,8 @@ async def _rsm(*arguments: str) -> tuple[int, Any, str]:
         cwd=Path(__file__).parents[2],
     )
     assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode, json.loads(done.stdout) if "--json" in arguments and done.stdout else None, done.stderr
+    shown = json.loads(done.stdout) if "--json" in arguments and done.stdout else done.stdout
+    return done.returncode, shown, done.stderr
 
 
 async def _snapshot(leader: Replica) -> int:
@@ -152,6 +153,9 @@ async def test_operators_have_the_leader_trim_and_are_told_what_stays_and_why(
         while len((await chains.read())[0].ledgers) < 3:
             await writer.add()
         first = (await chains.read())[0].ledgers[0].ledger_id
+        code, said, _ = await _rsm("log", "info", unique_name, *uri, "--json")
+        closed = said["ledgers"][0]["closed"]
+        assert closed["length_bytes"] == closed["length"] > 0
         await asyncio.sleep(1)  # The retention.
         code, said, _ = await _rsm("log", "trim", unique_name, *uri, "--json")
         assert (code, said["leader"], said["ledger_ids"]) == (0, "a", [])
@@ -168,6 +172,7 @@ async def test_operators_have_the_leader_trim_and_are_told_what_stays_and_why(
         assert first not in [ledger.ledger_id for ledger in (await chains.read())[0].ledgers]
         code, said, _ = await _rsm("log", "info", unique_name, *uri, "--json")
         assert (said["whole"], said["format_level"]) == (False, 1)
+        assert "\nformat level 1\n" in (await _rsm("log", "info", unique_name, *uri))[1]
         code, said, _ = await _rsm("log", "raise-format", unique_name, *uri, "--json")
         assert (code, said["format_level"]) == (0, FORMAT_LEVEL)
         code, _, errors = await _rsm("log", "raise-format", unique_name, "--level", "9", *uri)

@@ -18,11 +18,13 @@ from ledger.configuration import options_command
 from ledger.errors import UsageError
 from ledger.options import Option
 from rsm_spark.cli.terminal import LogsOptions, print_json, print_result, printable, run, size_words
+from rsm_spark.client.kept_session import KeptSession
 from rsm_spark.files.cli.serve import serve
 from rsm_spark.files.client import FileClient
 from rsm_spark.files.commands import (
     ANY,
     DeleteEntry,
+    EntriesSum,
     EntryShown,
     FileDone,
     MakeDirectory,
@@ -54,10 +56,11 @@ class FilesOptions(LogsOptions, frozen=True, kw_only=True):
     timeout_s: Annotated[float, Option("Seconds to wait for a leader.", name="timeout", ge=0.01)] = 15.0
 
     def ask(self, question: Callable[[FileClient], Awaitable[_Result]]) -> _Result:
-        """Return what a client answers; ctrl-C ends the command."""
+        """Return what a client answers, which shares a session with other commands; ctrl-C ends the command."""
 
         async def _ask() -> _Result:
             async with self._connected() as client:
+                client.keep_session(KeptSession.of_user(self.log, self.metadata_uri, self.rsm_root))
                 return await question(client)
 
         return run(_ask())
@@ -83,9 +86,14 @@ def ls(path: _PathArgument = "/", *, at: FilesOptions) -> None:
 
     async def _list(client: FileClient) -> None:
         async for entry in client.entries(path):
-            print_result(at.json, msgspec.structs.asdict(entry), _line(entry, path))
+            print_result(at.json, _described(entry), _line(entry, path))
 
     at.ask(_list)
+
+
+def _described(found: EntryShown | EntriesSum) -> dict[str, object]:
+    # Scripts of before know the bytes as `size`.
+    return {**msgspec.structs.asdict(found), "size_bytes": found.size}
 
 
 def _line(entry: EntryShown, path: str) -> str:
@@ -256,7 +264,7 @@ def du(path: _PathArgument = "/", *, at: FilesOptions) -> None:
     quotas += "" if found.bytes_max == ANY else f", quota {size_words(found.bytes_max)}"
     print_result(
         at.json,
-        {"path": path, **msgspec.structs.asdict(found)},
+        {"path": path, **_described(found)},
         f"{size_words(found.size)} in {found.files:,} files and {found.directories:,} directories{quotas}",
     )
 
