@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rsm_spark.sql.pg.catalog_tables import (
+    CATALOG_OID,
     DATABASE_OID,
+    INFORMATION_OID,
+    PUBLIC_OID,
     TYPES,
     PgCatalogRows,
     quoted_name,
@@ -24,6 +27,10 @@ _WRITTEN: Final = frozenset({"INSERT", "UPDATE", "DELETE", "TRUNCATE"})
 _ALTERED: Final = frozenset({"REFERENCES", "TRIGGER"})
 _PRIVILEGES: Final = _READ_PRIVILEGES | _WRITTEN | _ALTERED | {"MAINTAIN", "RULE"}
 """All that PostgreSQL knows, those of before too. Nobody has what is not served: MAINTAIN is VACUUM and its like."""
+_OF_SCHEMAS: Final = frozenset({"USAGE", "CREATE"})
+_OF_DATABASES: Final = frozenset({"CREATE", "CONNECT", "TEMPORARY", "TEMP"})
+_OF_FUNCTIONS: Final = frozenset({"EXECUTE"})
+_SCHEMAS: Final = {"pg_catalog": CATALOG_OID, "public": PUBLIC_OID, "information_schema": INFORMATION_OID}
 _GRANTED: Final = " WITH GRANT OPTION"
 """Nobody has it: rights are in a file."""
 _TYPES_BY_NAME: Final = {
@@ -77,8 +84,7 @@ class PgCatalogCalls:
         """Return functions of values by name."""
         always: dict[str, Any] = {
             "pg_table_is_visible": 1, "pg_type_is_visible": 1, "pg_function_is_visible": 1, "pg_operator_is_visible": 1,
-            "has_schema_privilege": 1, "has_database_privilege": 1, "has_sequence_privilege": 1,
-            "has_function_privilege": 1, "pg_has_role": 1, "pg_relation_size": 0,
+            "pg_has_role": 1, "pg_relation_size": 0,
             "pg_collation_is_visible": 1, "obj_description": None, "col_description": None, "shobj_description": None,
             "pg_table_size": 0, "pg_total_relation_size": 0, "pg_database_size": 0, "pg_indexes_size": 0,
             "pg_is_in_recovery": 0, "pg_my_temp_schema": 0, "pg_is_other_temp_schema": 0, "pg_backend_pid": 0,
@@ -91,49 +97,62 @@ class PgCatalogCalls:
             "pg_partition_root": None, "pg_collation_for": None, "pg_tablespace_location": "",
         }  # fmt: skip
         said: dict[str, Callable[..., Any]] = {name: _says(value) for name, value in always.items()}
-        return said | {
-            "version": lambda *_: f"PostgreSQL {SERVER_VERSION} (its protocol, spoken by rsm-spark)",
-            "current_database": lambda *_: self._database,
-            "current_catalog": lambda *_: self._database,
-            "current_schema": lambda *_: "public",
-            "current_schemas": lambda *_: marked(["pg_catalog", "public"]),
-            "current_user": lambda *_: self.asker.user,
-            "session_user": lambda *_: self.asker.user,
-            "current_role": lambda *_: self.asker.user,
-            "current_setting": self._setting,
-            "set_config": lambda _name, value, *_: value,
-            "format_type": _format_type,
-            "pg_get_expr": lambda text, *_: text,
-            "pg_get_indexdef": self._index_text,
-            "pg_get_constraintdef": lambda oid, *_: self._found.constraint_texts.get(oid),
-            "pg_get_viewdef": self._view_text,
-            "pg_get_triggerdef": lambda oid, *_: self._found.trigger_texts.get(oid),
-            "pg_char_to_encoding": lambda *_: 6,
+        return (
+            said
+            | self._rights()
+            | {
+                "version": lambda *_: f"PostgreSQL {SERVER_VERSION} (its protocol, spoken by rsm-spark)",
+                "current_database": lambda *_: self._database,
+                "current_catalog": lambda *_: self._database,
+                "current_schema": lambda *_: "public",
+                "current_schemas": lambda *_: marked(["pg_catalog", "public"]),
+                "current_user": lambda *_: self.asker.user,
+                "session_user": lambda *_: self.asker.user,
+                "current_role": lambda *_: self.asker.user,
+                "current_setting": self._setting,
+                "set_config": lambda _name, value, *_: value,
+                "format_type": _format_type,
+                "pg_get_expr": lambda text, *_: text,
+                "pg_get_indexdef": self._index_text,
+                "pg_get_constraintdef": lambda oid, *_: self._found.constraint_texts.get(oid),
+                "pg_get_viewdef": self._view_text,
+                "pg_get_triggerdef": lambda oid, *_: self._found.trigger_texts.get(oid),
+                "pg_char_to_encoding": lambda *_: 6,
+                "regclass": self._regclass,
+                "to_regclass": self._to_regclass,
+                "regtype": self._regtype,
+                "to_regtype": lambda name, *_: _TYPES_BY_NAME.get(str(name).strip('"').lower()),
+                "regproc": lambda value, *_: value,
+                "regnamespace": lambda value, *_: value,
+                "regrole": lambda value, *_: "rsm" if value else value,
+                "quote_ident": lambda name, *_: None if name is None else quoted_name(str(name)),
+                "quote_literal": lambda text, *_: None if text is None else "'" + str(text).replace("'", "''") + "'",
+                "array_to_string": _joined,
+                "array_length": lambda found, *_: len(items(found)) or None,
+                "array_upper": lambda found, *_: len(items(found)) or None,
+                "cardinality": lambda found, *_: len(items(found)),
+                "array_position": _position,
+                "array_item": _item,
+                "json_series": lambda first, last, *_: json.dumps(list(range(first or 0, min(last or 0, 1_000) + 1))),
+                "json_items": lambda found, *_: json.dumps(items(found)),
+                "made_array": lambda *found: marked(list(found)),
+                "regexp": _matches,
+                "regexp_like": lambda value, pattern, *_: _matches(pattern, value),
+                "split_part": _part,
+                "json_build_object": _object,
+            }
+        )
+
+    def _rights(self) -> dict[str, Callable[..., Any]]:
+        """Return those that tell of rights: to whom, where it is said, is not looked at."""
+        return {
             "has_table_privilege": lambda *asked: self._has_privilege(*asked[-2:]),
             "has_any_column_privilege": lambda *asked: self._has_privilege(*asked[-2:]),
             "has_column_privilege": lambda *asked: self._has_privilege(asked[-3], asked[-1]),
-            "regclass": self._regclass,
-            "to_regclass": self._to_regclass,
-            "regtype": self._regtype,
-            "to_regtype": lambda name, *_: _TYPES_BY_NAME.get(str(name).strip('"').lower()),
-            "regproc": lambda value, *_: value,
-            "regnamespace": lambda value, *_: value,
-            "regrole": lambda value, *_: "rsm" if value else value,
-            "quote_ident": lambda name, *_: None if name is None else quoted_name(str(name)),
-            "quote_literal": lambda text, *_: None if text is None else "'" + str(text).replace("'", "''") + "'",
-            "array_to_string": _joined,
-            "array_length": lambda found, *_: len(items(found)) or None,
-            "array_upper": lambda found, *_: len(items(found)) or None,
-            "cardinality": lambda found, *_: len(items(found)),
-            "array_position": _position,
-            "array_item": _item,
-            "json_series": lambda first, last, *_: json.dumps(list(range(first or 0, min(last or 0, 1_000) + 1))),
-            "json_items": lambda found, *_: json.dumps(items(found)),
-            "made_array": lambda *found: marked(list(found)),
-            "regexp": _matches,
-            "regexp_like": lambda value, pattern, *_: _matches(pattern, value),
-            "split_part": _part,
-            "json_build_object": _object,
+            "has_schema_privilege": lambda *asked: self._has_schema_privilege(*asked[-2:]),
+            "has_database_privilege": lambda *asked: self._has_database_privilege(*asked[-2:]),
+            "has_sequence_privilege": _says(None),  # There are none.
+            "has_function_privilege": lambda *asked: _has_any(asked[-1], _OF_FUNCTIONS, _OF_FUNCTIONS),
         }
 
     def aggregates(self) -> dict[str, Callable[[Sequence[Any]], Any]]:
@@ -157,10 +176,7 @@ class PgCatalogCalls:
         """Return whether who asks has one of some privileges; None = there is no such table for it."""
         if table is None or privileges is None:
             return None
-        named = {" ".join(word.upper().split()) for word in str(privileges).split(",")}
-        unknown = sorted({word.removesuffix(_GRANTED) for word in named} - _PRIVILEGES)
-        if unknown:
-            raise ValueError(f"unrecognized privilege type: {unknown[0]!r:.40}")
+        named = _asked_for(privileges, _PRIVILEGES)
         rights, may_write = self.asker.rights, self.asker.may_write
         is_read, is_written, is_altered = (bool(named & of) for of in (_READ_PRIVILEGES, _WRITTEN, _ALTERED))
         if rights is None:
@@ -174,6 +190,30 @@ class PgCatalogCalls:
             or (is_written and rights.may_write(name))
             or (is_altered and rights.may_alter(name))
         )
+
+    def _has_schema_privilege(self, schema: Any, privileges: Any) -> Any:
+        """Return the same of a schema: who may make some table may make it in `public`."""
+        if schema is None:
+            return None
+        oid = _SCHEMAS.get(str(schema).strip('"')) if isinstance(schema, str) and not schema.isdigit() else int(schema)
+        if oid is None:
+            raise ValueError(f"schema {schema!r:.80} does not exist")
+        if oid not in _SCHEMAS.values():
+            return None
+        rights = self.asker.rights
+        may_create = self.asker.may_write if rights is None else bool(rights.schema)
+        has = _OF_SCHEMAS if may_create and oid == PUBLIC_OID else _OF_SCHEMAS - {"CREATE"}
+        return _has_any(privileges, _OF_SCHEMAS, has)
+
+    def _has_database_privilege(self, database: Any, privileges: Any) -> Any:
+        """Return the same of a database: nobody makes another schema, or a temporary table."""
+        if database is None:
+            return None
+        if database not in (self._database, DATABASE_OID, str(DATABASE_OID)):
+            if isinstance(database, str) and not database.isdigit():
+                raise ValueError(f"database {database!r:.80} does not exist")
+            return None
+        return _has_any(privileges, _OF_DATABASES, frozenset({"CONNECT"}))
 
     def _view_text(self, oid: Any, *_: Any) -> Any:
         if isinstance(oid, str):
@@ -235,6 +275,24 @@ def shown_array(found: str) -> str:
         is_plain = item is None or re.fullmatch(r"[\w.:+-]+", text)
         parts.append(text if is_plain else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"')
     return "{" + ",".join(parts) + "}"
+
+
+def _asked_for(privileges: Any, known: frozenset[str]) -> set[str]:
+    """Return the privileges that a text names.
+
+    Raises:
+        ValueError: There is no such privilege.
+
+    """
+    named = {" ".join(word.upper().split()) for word in str(privileges).split(",")}
+    unknown = sorted({word.removesuffix(_GRANTED) for word in named} - known)
+    if unknown:
+        raise ValueError(f"unrecognized privilege type: {unknown[0]!r:.40}")
+    return named
+
+
+def _has_any(privileges: Any, known: frozenset[str], has: frozenset[str]) -> Any:
+    return None if privileges is None else int(bool(_asked_for(privileges, known) & has))
 
 
 def _joined(found: Any, separator: Any = ",", *_: Any) -> Any:

@@ -279,3 +279,47 @@ def test_each_privilege_is_had_as_the_port_allows_it(schema, rights, may_write, 
     with pytest.raises(PgFault, match="unrecognized privilege type"):
         asks("SELECT has_table_privilege('item', 'SELECT, FLY')")
     asks.catalog.close()
+
+
+@pytest.mark.parametrize(
+    ("rights", "may_write", "may_create"),
+    [
+        (None, True, 1),
+        (None, False, 0),
+        (TableRights(("*",), ("*",)), True, 0),
+        (TableRights((), (), ("mine*",)), True, 1),
+    ],
+)
+def test_who_may_make_no_table_has_no_right_to_create_in_a_schema(schema, rights, may_write, may_create):
+    asks = Asks(schema, rights, may_write=may_write)
+
+    def has(call, privilege="CREATE"):
+        return asks(f"SELECT {call}, version()", privilege)[0][0]
+
+    for call in ("has_schema_privilege('public', $1)", "has_schema_privilege(current_user, 'public', $1)",
+                 "has_schema_privilege(2200, $1)"):  # fmt: skip
+        assert has(call) == may_create
+        assert has(call, "usage") == has(call, "CREATE, USAGE") == 1
+        assert has(call, "CREATE WITH GRANT OPTION") == 0
+    assert has("has_schema_privilege('pg_catalog', $1)") == has("has_schema_privilege('information_schema', $1)") == 0
+    assert has("has_schema_privilege(77, $1)") is None
+    by_number = asks("SELECT nspname, has_schema_privilege(oid, 'CREATE') FROM pg_namespace ORDER BY 1")
+    assert by_number == [("information_schema", 0), ("pg_catalog", 0), ("public", may_create)]
+    with pytest.raises(PgFault, match="schema 'other' does not exist"):
+        has("has_schema_privilege('other', $1)")
+    with pytest.raises(PgFault, match="unrecognized privilege type"):
+        has("has_schema_privilege('public', $1)", "SELECT")
+    asks.catalog.close()
+
+
+def test_nobody_makes_schemas_or_temporary_tables_and_everybody_calls_functions(ask):
+    for privileges, wanted in (("CONNECT", 1), ("CREATE", 0), ("TEMP", 0), ("temporary, connect", 1)):
+        asked = (
+            "SELECT has_database_privilege(current_database(), $1), has_database_privilege(oid, $1) FROM pg_database"
+        )
+        assert ask(asked, privileges) == [(wanted, wanted)]
+    assert ask("SELECT has_database_privilege(7, 'CONNECT'), version()")[0][0] is None
+    with pytest.raises(PgFault, match="database 'other' does not exist"):
+        ask("SELECT has_database_privilege('other', 'CONNECT'), version()")
+    assert ask("SELECT has_sequence_privilege('item_id_seq', 'USAGE'), version()")[0][0] is None
+    assert ask("SELECT has_function_privilege('version()', 'EXECUTE'), version()")[0][0] == 1
