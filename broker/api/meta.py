@@ -115,8 +115,12 @@ def routes(metrics: Callable[[], Awaitable[bytes]], description: Callable[[], by
 
 
 def page_routes() -> list[Route]:
-    """Return the dashboard's files: open to everybody, as they show nothing by themselves."""
-    return [_file_route(path, file) for path, file in static_files().items()]
+    """Return what is served beside the API, open to everybody: the dashboard's files, which show nothing by themselves.
+
+    And the status where every process has it, too.
+    """
+    status = Route("GET", "/status", _status, access=Access.OPEN, tag="dashboard", summary="Show this broker")
+    return [status, *(_file_route(path, file) for path, file in static_files().items())]
 
 
 def _file_route(path: str, file: StaticFile) -> Route:

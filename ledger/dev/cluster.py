@@ -522,7 +522,10 @@ def _zookeeper(folder: Path, host: str, port: int) -> list[str]:
         command = zookeeper_server.zookeeper_command(settings)
         zookeeper_server.write_files(settings)
     except ZooKeeperServerError as error:
-        raise ClusterError(f"{error}; or name a ZooKeeper that runs by --zookeeper HOST:PORT") from error
+        raise ClusterError(
+            f"{error}; or have `rsm up --zookeeper HOST:PORT` use a ZooKeeper that runs, and name that cluster by "
+            "--metadata-uri, if this is another command"
+        ) from error
     return command
 
 

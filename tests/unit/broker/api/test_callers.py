@@ -76,7 +76,7 @@ def test_a_route_is_open_to_some_roles_and_to_nobody_without_a_token(
     run_asking(scenario, tokens_file=tokens_file)
 
 
-@pytest.mark.parametrize("path", ["/api/v1/status", "/healthz", "/readyz", "/api/v1/openapi.json", "/"])
+@pytest.mark.parametrize("path", ["/api/v1/status", "/status", "/healthz", "/readyz", "/api/v1/openapi.json", "/"])
 def test_what_shows_nothing_of_tenants_is_open(path: str, tokens_file: str) -> None:
     async def scenario(caller: Caller, _: StandIn) -> None:
         assert (await caller.ask("GET", path)).status == 200

@@ -57,6 +57,7 @@ LINES: dict[str, Right | None] = {
     "GET /api/v1/overview": READ,
     "GET /metrics": ALL,
     "GET /api/v1/status": None,
+    "GET /status": None,
     "GET /api/v1/openapi.json": None,
     "GET /healthz": None,
     "GET /readyz": None,
