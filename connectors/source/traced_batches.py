@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 """Local properties of a thread of the driver, and of a task, that works for a stream."""
-_SERVICE: Final = "rsm-spark"
-_started: tuple[int, BatchTrace] | None = None
+SERVICE: Final = "rsm-spark"
+"""Name of a process of Spark for a collector."""
+_started: tuple[int, BatchTrace, Tracer | None] | None = None
+"""Telemetry that this module has started: in which process, for whose spans, and what begins them."""
 
 
 class TracedBatch(NamedTuple):
@@ -74,11 +76,16 @@ class BatchTrace:
 
         """
         global _started  # noqa: PLW0603 - one of a process, as its log is
-        own = (os.getpid(), self)
-        if tracer() is None or (_started is not None and _started != own):
-            start_telemetry(TelemetrySettings(otlp_url=self.url, trace_rate=self.rate), _SERVICE)
-            _started = own
+        if is_telemetry_free() and (_started is None or _started != (os.getpid(), self, tracer())):
+            start_telemetry(TelemetrySettings(otlp_url=self.url, trace_rate=self.rate), SERVICE)
+            _started = (os.getpid(), self, tracer())
         return tracer()
+
+
+def is_telemetry_free() -> bool:
+    """Tell whether this process tells nothing but spans of queries: what a program tells is its own."""
+    running = tracer()
+    return running is None or (_started is not None and _started[2] is running)
 
 
 class TraceOptions(Protocol):

@@ -77,15 +77,19 @@ class MetricsPage:
             for outcome, count in counts.items():
                 self.counter(f"{name}_total", text, count, outcome=outcome)
         times = os.times()
-        self.counter("process_cpu_seconds_total", "CPU time.", times.user + times.system)
-        self.gauge("process_start_time_seconds", "Start, Unix time.", _STARTED_S)
-        self.gauge("process_max_fds", "Most open files.", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        # Kinds and texts of these are those of Prometheus' library, which replicas have.
+        cpu_s = times.user + times.system
+        self.counter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", cpu_s)
+        self.gauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", _STARTED_S)
+        fds_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.gauge("process_max_fds", "Maximum number of open file descriptors.", fds_max)
         try:
-            self.gauge("process_open_fds", "Open files.", sum(1 for _ in Path("/proc/self/fd").iterdir()))
+            fds = sum(1 for _ in Path("/proc/self/fd").iterdir())
+            self.gauge("process_open_fds", "Number of open file descriptors.", fds)
             pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         except OSError:  # Not Linux.
             return
-        self.gauge("process_resident_memory_bytes", "Memory that lies in RAM.", pages * resource.getpagesize())
+        self.gauge("process_resident_memory_bytes", "Resident memory size in bytes.", pages * resource.getpagesize())
 
     def refusals(self, refusals: Refusals, port: str) -> None:
         """Tell what was refused at a port, by reason."""

@@ -23,6 +23,8 @@ _CUMULATIVE = metrics_pb2.AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULAT
 _SAMPLE: Final = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? (\S+)", re.ASCII)
 _LABEL: Final = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)",?', re.ASCII)
 _ESCAPE: Final = re.compile(r'\\([\\"n])')
+_UNIT: Final = re.compile(r"_(seconds|bytes)(?:_total)?$", re.ASCII)
+_UNITS: Final = {"seconds": "s", "bytes": "By"}
 _PARTS: Final = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
 
 
@@ -103,7 +105,7 @@ def _metrics(page: TimedPage) -> Iterator[metrics_pb2.Metric]:
                 }
             case _:
                 told = {"gauge": metrics_pb2.Gauge(data_points=list(_numbers(family, page, 0)))}
-        yield metrics_pb2.Metric(name=family.name, description=family.text, **told)
+        yield metrics_pb2.Metric(name=family.name, description=family.text, unit=_unit(family.name), **told)
 
 
 def _families(text: str) -> Iterable[_Family]:
@@ -138,6 +140,12 @@ def _take_in(families: dict[str, _Family], line: str) -> None:
         family = families[name] = _Family(name)
     told = {key: _plain(one) for key, one in _LABEL.findall(labels or "")}
     family.samples.append(_Sample(part, told, float(value)))
+
+
+def _unit(name: str) -> str:
+    """Return the unit that a name ends with, as OTLP has it; "" = none."""
+    found = _UNIT.search(name)
+    return _UNITS[found[1]] if found else ""
 
 
 def _plain(text: str) -> str:

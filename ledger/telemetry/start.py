@@ -60,7 +60,6 @@ def start_telemetry(
         ) from None
     host, pid = socket.gethostname(), os.getpid()
     resource: dict[str, Value] = {
-        "service.namespace": "rsm-spark",
         "service.name": service,
         "service.instance.id": instance or f"{host}:{pid}",
         "host.name": host,

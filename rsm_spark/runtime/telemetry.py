@@ -15,13 +15,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from ledger.http.metrics import CERTIFICATE_TEXT, CLOCK_TEXT, TELEMETRY_COUNTERS
+from ledger.http.metrics import CERTIFICATE_TEXT, CLOCK_TEXT
 from ledger.ports import SessionState
 from ledger.shown_certificates import certificate_ends
-from ledger.telemetry.start import telemetry_counts
 from rsm_spark.core.envelope import record_count_of
 from rsm_spark.runtime.replica import Replica
 from rsm_spark.runtime.status import ReplicaRole, ReplicaStatus
+from rsm_spark.runtime.told_counts import ToldCounts
 
 METRICS_TYPE = CONTENT_TYPE_LATEST
 """Content type of `ReplicaTelemetry.text`."""
@@ -76,6 +76,7 @@ class ReplicaTelemetry(Collector):
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
+        self._registry.register(ToldCounts())
 
     def add(self, collector: Collector) -> None:
         """Tell what another collector has too."""
@@ -103,12 +104,6 @@ class ReplicaTelemetry(Collector):
             yield from self._disk.metrics()
         yield _gauge("rsm_clock_timestamp_seconds", CLOCK_TEXT, self._clock_s())
         yield _certificates()
-        for kind, counts in telemetry_counts().items():
-            name, text = TELEMETRY_COUNTERS[kind]
-            family = CounterMetricFamily(name, text, labels=["outcome"])
-            for outcome, count in counts.items():
-                family.add_metric([outcome], count)
-            yield family
 
     def _of_log(self, status: ReplicaStatus) -> Iterable[Metric]:
         yield _gauge("rsm_revision", "Last revision applied; all of it is confirmed.", status.revision)

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from ledger.dev import DevCluster
 from ledger.dev.ports import choose_port
@@ -27,7 +28,7 @@ from rsm_spark.transport.packed_codec import PACKED_EXCHANGE
 from tests.hostile.victim import Victim, Work, resident_mib
 from tests.integration.otlp_receiver import OtlpReceiver, otlp_receiver
 from tests.integration.store_processes import StoreProcess
-from tests.integration.test_watched_bookies import metrics
+from tests.integration.test_watched_bookies import ask, metrics, until
 from tests.unit.rsm_spark.transport.framed_caller import FramedCaller, calling
 
 _PUTS, _UNITS = 40, 400
@@ -67,6 +68,7 @@ def _is_gone(receiver: OtlpReceiver) -> None:
     receiver.close()
 
 
+_TOLD = {"rsm_trace_spans_total", "rsm_otlp_log_lines_total", "rsm_otlp_metric_pages_total"}
 _COLLECTORS = {
     "never": _hangs, "slowly": _answers_slowly, "garbage": _answers_garbage, "refuses": _refuses, "gone": _is_gone,
 }  # fmt: skip
@@ -99,6 +101,13 @@ class Attacker:
         heard = await caller.hear()
         assert heard is not None, "the replica has hung up"
         assert heard[0] is FrameKind.MESSAGE, heard
+
+
+def _failing(address: str) -> set[str]:
+    """Return which counters of what is told say that some of it failed."""
+    families = text_string_to_metric_families(ask(address, "/metrics")[1])
+    samples = [sample for family in families for sample in family.samples]
+    return {sample.name for sample in samples if sample.labels.get("outcome") == "failed" and sample.value}
 
 
 @contextmanager
@@ -173,6 +182,8 @@ def test_puts_go_on_whatever_the_collector_does(
         told = metrics(replica.ready["http_address"])
         if collector == "garbage":
             assert told["rsm_trace_spans_total"] > 0
+        else:  # No thread is held, however slowly it is answered: each gives up, and tries again.
+            until(lambda: _failing(replica.ready["http_address"]) >= _TOLD, f"what failed is counted: {collector}")
         errors = replica.errors()
         assert "Traceback" not in errors
         assert errors.count("the collector does not take") <= 3, "once for each kind of what is told"

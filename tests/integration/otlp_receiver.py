@@ -140,11 +140,11 @@ class OtlpReceiver:
     def _take(self, path: str, body: bytes) -> None:
         match path:
             case "/v1/traces":
-                self.spans += _spans(ExportTraceServiceRequest.FromString(body))
+                self.spans += spans_of(ExportTraceServiceRequest.FromString(body))
             case "/v1/metrics":
                 self.points += points_of(ExportMetricsServiceRequest.FromString(body))
             case "/v1/logs":
-                self.lines += _lines(ExportLogsServiceRequest.FromString(body))
+                self.lines += lines_of(ExportLogsServiceRequest.FromString(body))
 
     def close(self) -> None:
         """Take no more; a second time does nothing."""
@@ -191,7 +191,8 @@ def otlp_receiver() -> Iterator[OtlpReceiver]:
         receiver.close()
 
 
-def _spans(request: ExportTraceServiceRequest) -> Iterator[ReceivedSpan]:
+def spans_of(request: ExportTraceServiceRequest) -> Iterator[ReceivedSpan]:
+    """Yield the spans of a request."""
     for told in request.resource_spans:
         resource = _attributes(told.resource.attributes)
         for scope in told.scope_spans:
@@ -214,7 +215,8 @@ def _spans(request: ExportTraceServiceRequest) -> Iterator[ReceivedSpan]:
                 )
 
 
-def _lines(request: ExportLogsServiceRequest) -> Iterator[ReceivedLine]:
+def lines_of(request: ExportLogsServiceRequest) -> Iterator[ReceivedLine]:
+    """Yield the log lines of a request."""
     for told in request.resource_logs:
         resource = _attributes(told.resource.attributes)
         for scope in told.scope_logs:

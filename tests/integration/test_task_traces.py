@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio
 CALLER = TraceContext(0xABC << 64 | 7, 8)
 
 
-def _submit(url: str, body: Mapping[str, object]) -> int:
+def submit(url: str, body: Mapping[str, object]) -> int:
     headers = {"Content-Type": "application/json", "traceparent": CALLER.traceparent}
     request = urllib.request.Request(f"{url}/api/v1/tasks", json.dumps(body).encode(), headers)  # noqa: S310
     with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
@@ -37,7 +37,7 @@ def _calls(spans: list[ReceivedSpan], task_id: int) -> list[ReceivedSpan]:
     return [span for span in spans if span.attributes.get("rsm.task") == task_id and span.kind == SpanKind.SERVER]
 
 
-def _task(spans: list[ReceivedSpan], task_id: int, run_count: int) -> list[ReceivedSpan]:
+def task_spans(spans: list[ReceivedSpan], task_id: int, run_count: int) -> list[ReceivedSpan]:
     """Return the spans of a task's trace, its root first, when they are all there."""
     found = [span for span in spans if span.attributes.get("rsm.task") == task_id and span.name in {"task", "run"}]
     roots, runs = ([span for span in found if span.name == name] for name in ("task", "run"))
@@ -57,12 +57,12 @@ async def test_a_task_is_one_trace_and_its_submit_belongs_to_the_caller(
             worker = WorkerProcess(tmp_path, "w1", *work)
             try:
                 await worker.wait_ready()
-                well = await asyncio.to_thread(_submit, broker.url, {"type": "noop", "tenant": "acme"})
+                well = await asyncio.to_thread(submit, broker.url, {"type": "noop", "tenant": "acme"})
                 body = {"type": "noop", "tenant": "acme", "payload": "x"}
-                many = [await asyncio.to_thread(_submit, broker.url, body) for _ in range(3)]
+                many = [await asyncio.to_thread(submit, broker.url, body) for _ in range(3)]
                 for task_id in (well, *many):
                     root, run = await asyncio.to_thread(
-                        receiver.until, lambda spans, task_id=task_id: _task(spans, task_id, 1)
+                        receiver.until, lambda spans, task_id=task_id: task_spans(spans, task_id, 1)
                     )
                     context = task_context(unique_name, task_id, 1.0)
                     assert (root.trace_id, root.span_id, root.parent_id) == (
@@ -102,13 +102,13 @@ async def test_a_task_keeps_its_trace_when_another_broker_takes_over(
                     broker = next(turns)
                     await asyncio.sleep(0.05)
                     with contextlib.suppress(urllib.error.HTTPError):
-                        task_id = await asyncio.to_thread(_submit, broker.url, {"type": "noop", "tenant": "acme"})
+                        task_id = await asyncio.to_thread(submit, broker.url, {"type": "noop", "tenant": "acme"})
             (call,) = await asyncio.to_thread(receiver.until, lambda spans: _calls(spans, task_id))
             broker.kill()
             worker = WorkerProcess(tmp_path, "w1", *where, "--tasks", TASKS)
             try:
                 await worker.wait_ready()
-                root, run = await asyncio.to_thread(receiver.until, lambda spans: _task(spans, task_id, 1))
+                root, run = await asyncio.to_thread(receiver.until, lambda spans: task_spans(spans, task_id, 1))
             finally:
                 worker.kill()
             assert (run.trace_id, run.parent_id) == (root.trace_id, root.span_id)

@@ -57,7 +57,7 @@ def _tree(spans: list[ReceivedSpan], root: ReceivedSpan) -> list[tuple[int, Rece
     return list(below(root, 0))
 
 
-def _put_trees(spans: list[ReceivedSpan], name: str) -> list[list[tuple[int, ReceivedSpan]]]:
+def put_trees(spans: list[ReceivedSpan], name: str) -> list[list[tuple[int, ReceivedSpan]]]:
     trees = [_tree(spans, span) for span in spans if span.name == name and not span.parent_id]
     return [tree for tree in trees if sum(span.name == "store entry" for _, span in tree) == 3]
 
@@ -72,7 +72,7 @@ async def _metrics(address: str) -> dict[str, float]:
     return {} if found is None else {sample.labels["outcome"]: sample.value for sample in found.samples}
 
 
-def _check_tree(tree: list[tuple[int, ReceivedSpan]], log: str) -> None:
+def check_tree(tree: list[tuple[int, ReceivedSpan]], log: str) -> None:
     assert [(depth, span.name) for depth, span in tree] == [
         (0, "order"), (1, "command"), (2, "serve"), (3, "append entry"), *[(4, "store entry")] * 3,
     ]  # fmt: skip
@@ -87,7 +87,7 @@ def _check_tree(tree: list[tuple[int, ReceivedSpan]], log: str) -> None:
     assert not any(span.error for _, span in tree)
 
 
-async def _put_order(client: MapClient, value: bytes) -> None:
+async def put_order(client: MapClient, value: bytes) -> None:
     order = begin_span("order", SpanKind.SERVER)
     assert order is not None
     with use_context(order.context):
@@ -108,12 +108,12 @@ async def test_a_put_is_one_trace_from_the_client_to_three_bookies(
         start_telemetry(TelemetrySettings(otlp_url=receiver.url, trace_rate=1.0), "shop")
         for transport in transports:
             async with await MapClient.connect(unique_name, uri, transport=transport) as client:
-                await _put_order(client, transport.encode())
+                await put_order(client, transport.encode())
         trees = await asyncio.to_thread(
-            receiver.until, lambda spans: len(found := _put_trees(spans, "order")) == len(transports) and found
+            receiver.until, lambda spans: len(found := put_trees(spans, "order")) == len(transports) and found
         )
         for tree in trees:
-            _check_tree(tree, unique_name)
+            check_tree(tree, unique_name)
         # What nobody wants to have traced is not.
         with use_context(TraceContext(1, 1, is_sampled=False)):
             async with await MapClient.connect(unique_name, uri) as client:
@@ -123,7 +123,7 @@ async def test_a_put_is_one_trace_from_the_client_to_three_bookies(
             await client.put(b"c", b"1")  # A client that traces nothing: the replica decides, by its share of 0.
         count = len(receiver.spans)
         _put_by_command(uri, unique_name)
-        await asyncio.to_thread(receiver.until, lambda spans: _put_trees(spans[count:], "command"))
+        await asyncio.to_thread(receiver.until, lambda spans: put_trees(spans[count:], "command"))
         told = receiver.spans[count:]
         assert {span.trace_id for span in told} == {span.trace_id for span in told if span.service == "rsm"}
         metrics = await _metrics(http_address)

@@ -10,6 +10,9 @@ import pytest
 
 from connectors.errors import SessionSetupError
 from connectors.source.listener import ProgressServer, serve_progress
+from connectors.source.traced_batches import BatchTrace
+from ledger.telemetry import stop_telemetry
+from tests.integration.otlp_receiver import ReceivedPoint, otlp_receiver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,3 +66,51 @@ def test_a_port_that_is_taken_is_a_clear_error(spark: SparkSession) -> None:
         port = int(server.url.rpartition(":")[2].partition("/")[0])
         with pytest.raises(SessionSetupError, match=f"127.0.0.1:{port}"):
             serve_progress(spark, port=port)
+
+
+def _drained(spark: SparkSession, log: Any, folder: Path) -> None:
+    query = (
+        spark.readStream.format("ledger").options(**log.options(startingOffsets="earliest")).load()
+        .writeStream.format("noop").queryName(log.name).option("checkpointLocation", str(folder))
+        .trigger(availableNow=True).start()
+    )  # fmt: skip
+    assert query.awaitTermination(120)
+
+
+def test_a_collector_is_told_of_streams_what_prometheus_is_told_when_it_asks(
+    spark: SparkSession, log: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.fill(30)
+    with otlp_receiver() as receiver:
+        monkeypatch.setenv("RSM_OTLP_METRICS_S", "0.2")
+        with pytest.raises(SessionSetupError, match="RSM_OTLP_URL"):
+            serve_progress(spark, port=None)
+        # A driver that tells spans alone so far, as a query with the option `otlpUrl` has it.
+        assert BatchTrace(receiver.url, 0.0).tracer() is not None
+        monkeypatch.setenv("RSM_OTLP_URL", receiver.url)
+        try:
+            with serve_progress(spark, port=None) as pushed, serve_progress(spark) as server:
+                assert pushed.url == ""
+                _drained(spark, log, tmp_path)
+                # What another query wants to have told does not end it.
+                assert BatchTrace(receiver.url, 0.5).tracer() is not None
+
+                def latest(points: list[ReceivedPoint]) -> dict[str, Any]:
+                    ours = [one for one in points if one.labels.get("query") == log.name]
+                    return {one.name: (one.service, one.kind, one.labels.get("source"), one.value) for one in ours}
+
+                def has_ended(points: list[ReceivedPoint]) -> dict[str, Any]:
+                    found = latest(points)
+                    return found if found.get("rsm_stream_active", ("", "", "", 1.0))[3] == 0.0 else {}
+
+                told = receiver.until_points(has_ended)
+                asked = scrape(server)
+        finally:
+            stop_telemetry()
+        assert told["rsm_stream_rows_total"] == ("rsm-spark", "sum", "0", log.revision)
+        assert told["rsm_stream_behind_records"] == ("rsm-spark", "gauge", "0", 0.0)
+        assert told["rsm_stream_batch_seconds"][1] == "histogram"
+        of_query = {name.split("{")[0] for name in asked if f'query="{log.name}"' in name}
+        parts = {"rsm_stream_batch_seconds_bucket", "rsm_stream_batch_seconds_sum", "rsm_stream_batch_seconds_count"}
+        assert set(told) == of_query - parts | {"rsm_stream_batch_seconds"}
+        assert asked['rsm_otlp_metric_pages_total{outcome="sent"}'] > 0

@@ -11,7 +11,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from rsm_spark.monitoring.command import FOLDER
-from tests.unit.rsm_spark.monitoring.exported_metrics import all_labels, exported_labels
+from tests.unit.rsm_spark.monitoring.exported_metrics import all_labels, exported_labels, exported_pages
 from tests.unit.rsm_spark.monitoring.expression_labels import WrongNameError, check_texts, labels_of
 
 _PAGES = exported_labels()
@@ -40,6 +40,15 @@ def test_processes_agree_about_the_labels_of_a_metric() -> None:
     for name, labels in all_labels(_PAGES):
         found[name].add(labels)
     assert {name: labels for name, labels in found.items() if len(labels) > 1} == {}
+
+
+def test_processes_agree_about_kind_and_text_of_a_metric() -> None:
+    # A collector takes the metrics of all processes, and keeps one kind and one text of a name.
+    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for page in exported_pages().values():
+        for word, name, rest in (line[2:].split(" ", 2) for line in page.splitlines() if line.startswith("# ")):
+            found[word, name].add(rest)
+    assert {said: texts for said, texts in found.items() if len(texts) > 1} == {}
 
 
 @pytest.mark.parametrize("rule", _RULES, ids=[rule["alert"] for rule in _RULES])
