@@ -4,6 +4,7 @@
     python jobs/materialize.py --log orders --table /lake/orders --trigger "1 second" --optimize-every 500
     python jobs/materialize.py --log tasks --tables /lake/tasks --lake /lake/snapshots
     python jobs/materialize.py --log orders --table /lake/orders_history --mode append
+    python jobs/materialize.py --log sales --table /lake/sales    # sales is partitioned: /lake/sales/p0, p1, …
     python jobs/materialize.py --log orders --table /lake/orders --wait-for 120000 --timeout 10
 
 The tables say where they stand; the job may be killed and started again at any time, and run twice. With --wait-for it
@@ -64,7 +65,11 @@ def _parser() -> JobParser:
     parser.set_defaults(is_every_table=False)
     add_log_arguments(parser)
     place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument("--table", type=table_place, help="path or URI of the Delta table")
+    place.add_argument(
+        "--table",
+        type=table_place,
+        help="path or URI of the Delta table; of a partitioned log, of the folder of those of its partitions",
+    )
     place.add_argument(
         "--tables",
         type=table_place,

@@ -16,9 +16,20 @@ from connectors.source.look import LogLook
 from connectors.source.options import parse_options
 from connectors.source.plan import LogView
 from rsm_spark.core.machine import MachineDescription
+from rsm_spark.core.partition_layout import partition_log
 
-_DESCRIPTION_WAIT_S_MAX = 60.0
+DESCRIPTION_WAIT_S_MAX = 60.0
 _POLL_S = 0.5
+
+
+def partitions_of(settings: StreamSettings) -> list[str]:
+    """Return the names of the partitions that the log of a stream has now; [] = it is not partitioned."""
+    access = DriverAccess(parse_options({**settings.source, "log": settings.log}, is_stream=True))
+    try:
+        layout = access.layout(settings.log)
+    finally:
+        access.close()
+    return [] if layout is None else [partition_log(settings.log, number) for number in range(layout.partition_count)]
 
 
 @contextmanager
@@ -54,7 +65,7 @@ def described(
         DeltaSinkError: The description was trimmed away, or does not come.
 
     """
-    deadline = time.monotonic() + _DESCRIPTION_WAIT_S_MAX
+    deadline = time.monotonic() + DESCRIPTION_WAIT_S_MAX
     while True:
         view = look.look()
         ledger_id, known = view.end.ledger_id, view.first_revision

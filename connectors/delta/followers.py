@@ -17,6 +17,7 @@ from rsm_spark.core.digest import digest_bytes
 from rsm_spark.core.machine import MachineDescription, TableDescription
 
 _THREADS_MAX = 4
+_Place = TypeVar("_Place")
 _Outcome = TypeVar("_Outcome")
 
 
@@ -125,13 +126,16 @@ class FollowerSet:
         return tuple(self._positions[name] for name in sorted(self._positions))
 
     def _each(self, work: Callable[[FollowerTable], _Outcome]) -> list[_Outcome]:
-        """Work on all tables at a time (`deltalake` lets the interpreter go), then raise the first error."""
-        tables = list(self._tables.values())
-        if len(tables) == 1:
-            return [work(tables[0])]
-        with concurrent.futures.ThreadPoolExecutor(min(_THREADS_MAX, max(1, len(tables)))) as pool:
-            waiting = [pool.submit(work, table) for table in tables]
-        return [one.result() for one in waiting]
+        return each(list(self._tables.values()), work)
+
+
+def each(places: Sequence[_Place], work: Callable[[_Place], _Outcome]) -> list[_Outcome]:
+    """Work on several at a time (`deltalake` lets the interpreter go), then raise the first error."""
+    if len(places) == 1:
+        return [work(places[0])]
+    with concurrent.futures.ThreadPoolExecutor(min(_THREADS_MAX, max(1, len(places)))) as pool:
+        waiting = [pool.submit(work, place) for place in places]
+    return [one.result() for one in waiting]
 
 
 def wanted_table(machine: MachineDescription, name: str) -> str:

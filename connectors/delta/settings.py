@@ -46,7 +46,8 @@ class MaterializeSettings(StreamSettings, frozen=True, kw_only=True):
     """Settings of a run that materializes: the log, the table, and the pace.
 
     Attributes:
-        place: Path or URI of the Delta table; with `is_every_table`, of the folder that holds one for each table.
+        place: Path or URI of the Delta table; with `is_every_table`, of the folder that holds one for each table. Of a
+            partitioned log it is a folder that holds, as `p0`, `p1`, …, the same for each partition.
         machine_table: Table of the machine; "" = its only one, or the one that bears its name.
         is_every_table: All tables of the machine, those that appear later too.
         mode: `place.MERGE_MODE` (a row a key) or `place.APPEND_MODE` (a row a change).
@@ -73,6 +74,7 @@ class Progress(msgspec.Struct, frozen=True):
     """One micro-batch.
 
     Attributes:
+        log: The log; of a partitioned one the partition, each of which is told of by itself.
         revision: Last record in the tables; that no row changed may be committed a little later.
         records: Records of the micro-batch.
         upserted: Rows inserted or changed, in all tables.
@@ -82,6 +84,7 @@ class Progress(msgspec.Struct, frozen=True):
 
     """
 
+    log: str
     revision: int
     records: int
     upserted: int
@@ -95,7 +98,7 @@ class Summary(msgspec.Struct, frozen=True):
 
     Attributes:
         position: Where the table stands; of several the one that is least far.
-        positions: Where each table stands, by name.
+        positions: Where each table stands, by log and name.
         batches: Micro-batches that were new.
         records: Records in them.
         upserted: Rows inserted or changed.

@@ -5,13 +5,15 @@ A table begins with the log's first record, or with a snapshot in the lake if th
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from connectors.delta.begin import check_history, described, former_names, looked_at
+from connectors.delta.begin import DESCRIPTION_WAIT_S_MAX, check_history, described, former_names, looked_at
 from connectors.delta.bootstrap import begin_with_snapshot
 from connectors.delta.follower import FollowerTable
 from connectors.delta.followers import FollowerSet, wanted_table
@@ -20,9 +22,9 @@ from connectors.delta.position import TablePosition
 from connectors.delta.settings import MaterializeSettings
 from connectors.errors import DeltaSinkError
 from connectors.source.look import LogLook
-from connectors.source.plan import locate_revision
+from connectors.source.plan import LogView, locate_revision
 from rsm_spark.core.envelope import decode_envelope
-from rsm_spark.core.machine import TableDescription
+from rsm_spark.core.machine import MachineDescription, TableDescription
 from rsm_spark.snapshots.manifest import SnapshotManifest
 
 _LOGGER = logging.getLogger(__name__)
@@ -37,16 +39,55 @@ def open_followers(settings: MaterializeSettings, should_stop: Callable[[], bool
 
     """
     with looked_at(settings) as look:
-        return _Start(settings, look, should_stop).open()
+        return _Start(settings, look, *described(look, should_stop)).open()
+
+
+def open_partitions(
+    settings: MaterializeSettings, partitions: Sequence[str], should_stop: Callable[[], bool]
+) -> dict[str, FollowerSet]:
+    """Return the tables of each partition; a partition that has no record yet is described as the others are.
+
+    Args:
+        settings: Of the whole.
+        partitions: Names of its partitions, in order.
+        should_stop: Asked now and then.
+
+    Raises:
+        DeltaSinkError, ForeignTableError: See `open_followers`.
+
+    """
+    machine: MachineDescription | None = None
+    found: dict[str, FollowerSet] = {}
+    deadline_s = time.monotonic() + DESCRIPTION_WAIT_S_MAX
+    while machine is None:
+        machine = next(filter(None, map(functools.partial(_description_of, settings), partitions)), None)
+        if machine is None and (should_stop() or time.monotonic() > deadline_s):
+            raise DeltaSinkError(f"log {settings.log} holds no record in any of its partitions: write to it first")
+    for number, log in enumerate(partitions):
+        own = msgspec.structs.replace(settings, log=log, place=f"{settings.place.rstrip('/')}/p{number}")
+        with looked_at(own) as look:
+            view = look.look()
+            is_empty = view.first_revision <= 1 and look.description_at(view, view.end.ledger_id) is None
+            start = (machine, view) if is_empty else described(look, should_stop)
+            found[log] = _Start(own, look, *start).open()
+    return found
+
+
+def _description_of(settings: MaterializeSettings, log: str) -> MachineDescription | None:
+    with looked_at(msgspec.structs.replace(settings, log=log)) as look:
+        view = look.look()
+        return look.description_at(view, view.end.ledger_id)
 
 
 class _Start:
     """One look at log and tables."""
 
-    def __init__(self, settings: MaterializeSettings, look: LogLook, should_stop: Callable[[], bool]) -> None:
+    def __init__(
+        self, settings: MaterializeSettings, look: LogLook, machine: MachineDescription, view: LogView
+    ) -> None:
         self._settings = settings
         self._look = look
-        self._machine, self._view = described(look, should_stop)
+        self._machine, self._view = machine, view
         self._only = ""
 
     def open(self) -> FollowerSet:

@@ -17,7 +17,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -64,8 +64,18 @@ class FreshStart(Exception):  # noqa: N818 - nothing is wrong
 class StreamedTables(Protocol):
     """Tables that a stream of records goes into."""
 
-    def open(self) -> int:
-        """Open the tables, made if need be; return the first record that they lack. Called before each start."""
+    def open(self) -> Mapping[str, int]:
+        """Open the tables, made if need be; called before each start.
+
+        Returns:
+            The first record that they lack, by log: of a partitioned one for each partition.
+
+        """
+        ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the records that the tables need, once they are open."""
         ...
 
     def read(self, frame: DataFrame) -> pa.Table:
@@ -95,7 +105,6 @@ class RecordStream:
         settings: Which log, how fast.
         tables: Where the records go.
         name: Of the work, for Spark's pages.
-        columns: Of the records that the tables need.
         should_stop: Asked about once a second.
 
     Attributes:
@@ -110,14 +119,12 @@ class RecordStream:
         tables: StreamedTables,
         *,
         name: str,
-        columns: tuple[str, ...],
         should_stop: Callable[[], bool],
     ) -> None:
         self._spark = spark
         self._settings = settings
         self._tables = tables
         self._name = name
-        self._columns = columns
         self._should_stop = should_stop
         self._failure: Exception | None = None
         self._batches = 0
@@ -162,7 +169,7 @@ class RecordStream:
         if self._hold is not None:
             self._hold.write()
 
-    def _stream(self, first: int) -> None:
+    def _stream(self, first: Mapping[str, int]) -> None:
         """Run the stream once, with a checkpoint of its own."""
         checkpoint = self._checkpoint()
         query = self._start(first, checkpoint)
@@ -193,15 +200,15 @@ class RecordStream:
         _remove_old_checkpoints(folder)
         return f"{folder}/{os.urandom(16).hex()}"
 
-    def _start(self, first: int, checkpoint: str) -> StreamingQuery:
-        settings = self._settings
-        begin = {settings.log: {"revision": first}}
+    def _start(self, first: Mapping[str, int], checkpoint: str) -> StreamingQuery:
+        settings, columns = self._settings, self._tables.columns
+        begin = {log: {"revision": revision} for log, revision in first.items()}
         frame = (
             self._spark.readStream.format("ledger")
-            .options(**_source_options(settings), rows="records", columns=",".join(self._columns))
+            .options(**_source_options(settings), rows="records", columns=",".join(columns))
             .options(startingOffsets=msgspec.json.encode(begin).decode())
             .load()
-            .select(*self._columns)
+            .select(*columns)
         )
         self._failure = None
         writer = frame.writeStream.foreachBatch(self._apply).option("checkpointLocation", checkpoint)
@@ -281,7 +288,6 @@ class _TablesHold:
     """
 
     def __init__(self, settings: StreamSettings) -> None:
-        self._log = settings.log
         options = parse_options({**settings.source, **settings.hold, "log": settings.log}, is_stream=True)
         self._access = DriverAccess(options)
         self._hold = QueryHold(
@@ -290,10 +296,10 @@ class _TablesHold:
         self._reached: dict[str, LogPosition] = {}
         self._written_s = time.monotonic()
 
-    def begin(self, first: int) -> None:
-        """Hold the log from the first record on that the tables lack, unless that is done."""
+    def begin(self, first: Mapping[str, int]) -> None:
+        """Hold each log from the first record on that the tables lack, unless that is done."""
         self._reached = {}  # What a stream that failed had reached may not be written down.
-        self._hold.begin({self._log: LogOffset(-1, 0, first)})
+        self._hold.begin({log: LogOffset(-1, 0, revision) for log, revision in first.items()})
 
     def reached(self, query: StreamingQuery) -> bool:
         """Note how far the micro-batches are that are done; return whether it is time to write it down."""

@@ -8,7 +8,7 @@ twice.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -161,8 +161,7 @@ class AuditRecorder:
     ) -> None:
         self._settings = settings
         self._report = report
-        columns = ("type", *_COLUMNS)
-        self._stream = RecordStream(spark, settings, self, name="audit", columns=columns, should_stop=should_stop)
+        self._stream = RecordStream(spark, settings, self, name="audit", should_stop=should_stop)
         self._table: AuditTable | None = None
         self._batches = self._rows = 0
 
@@ -183,7 +182,12 @@ class AuditRecorder:
         assert self._table is not None, "the stream opens the table first"
         return self._table
 
-    def open(self) -> int:
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See `StreamedTables`."""
+        return ("type", *_COLUMNS)
+
+    def open(self) -> Mapping[str, int]:
         """See `StreamedTables`."""
         settings = self._settings
         with looked_at(settings) as look:
@@ -200,7 +204,7 @@ class AuditRecorder:
             covered = begin - 1
             table.create(covered)
         self._table = table
-        return covered + 1
+        return {settings.log: covered + 1}
 
     def read(self, frame: DataFrame) -> pa.Table:
         """See `StreamedTables`: in one pass what is audited, and how far it goes."""

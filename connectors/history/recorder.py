@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import pyarrow as pa
@@ -91,9 +91,7 @@ class HistoryRecorder:
         self._settings = settings
         self._report = report
         self._should_stop = should_stop
-        self._stream = RecordStream(
-            spark, settings, self, name="broker history", columns=RECORD_COLUMNS, should_stop=should_stop
-        )
+        self._stream = RecordStream(spark, settings, self, name="broker history", should_stop=should_stop)
         self._upkeep = TableUpkeep(
             optimize_every=settings.optimize_every, vacuum_retain_hours=settings.vacuum_retain_hours
         )
@@ -126,11 +124,16 @@ class HistoryRecorder:
         assert self._opened is not None, "the stream opens the tables first"
         return self._opened
 
-    def open(self) -> int:
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See `StreamedTables`."""
+        return RECORD_COLUMNS
+
+    def open(self) -> Mapping[str, int]:
         """See `StreamedTables`."""
         start = open_history(self._settings, self._should_stop)
         self._opened = start, HistoryWriter(start.tables)
-        return start.revision
+        return {self._settings.log: start.revision}
 
     def read(self, frame: DataFrame) -> pa.Table:
         """See `StreamedTables`: payloads stay in the tasks, the driver gets what the history is made of."""

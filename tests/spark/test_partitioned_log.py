@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chispa import assert_df_equality
 
 from connectors.delta.materialize import Materializer
-from connectors.delta.settings import MaterializeSettings
+from connectors.delta.partitions import partitioned_table
+from connectors.delta.settings import MaterializeSettings, Progress
+from connectors.errors import ForeignTableError
+from connectors.state.verify import VerifySettings, verify_log
 from ledger.dev import DevCluster
-from rsm_spark.errors import PartitionedLogError
 from rsm_spark.logs import partition_log, partition_of
 from rsm_spark.logs.blocking import BlockingLogs
 from tests.spark.streams import drain
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(900)
 
 _KEYS = 12
+_PAGE = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text()
 
 
 class _Sales:
@@ -139,13 +144,70 @@ def test_a_checkpoint_of_the_partitions_by_pattern_goes_on_with_the_whole(
     assert sorted(rows.numbers) == list(range(20, 40))
 
 
-def test_a_table_of_a_partitioned_log_is_refused(spark: SparkSession, sales: _Sales, tmp_path: Path) -> None:
+def test_one_follower_has_a_table_for_each_partition_and_goes_on_when_the_log_grows(
+    spark: SparkSession, sales: _Sales, tmp_path: Path
+) -> None:
     settings = MaterializeSettings(
         log=sales.name,
         place=str(tmp_path / "table"),
         source={"metadataUri": sales.options()["metadataUri"]},
+        hold={"consumer": "follower"},
         checkpoint=str(tmp_path / "checkpoint"),
         available_now=True,
     )
-    with pytest.raises(PartitionedLogError, match=partition_log(sales.name, 0)):
-        Materializer(spark, settings, report=lambda _progress: None).run()
+
+    def follow() -> set[str]:
+        seen: list[Progress] = []
+        summary = Materializer(spark, settings, report=seen.append).run()
+        assert {one.log: one.revision for one in summary.positions if one.revision}.keys() >= {one.log for one in seen}
+        assert summary.batches <= len(seen), "a micro-batch is told of by partition"
+        return {one.log for one in seen}
+
+    def names(count: int) -> set[str]:
+        return {partition_log(sales.name, number) for number in range(count)}
+
+    sales.append(24)
+    assert follow() == names(2)
+    sales.append(12)
+    sales.grow(5)  # A partition of these has no record for a while.
+    sales.append(36)
+    assert follow() == names(5)
+    assert follow() == set()
+    rows = partitioned_table(spark, settings.place)
+    table = spark.read.format("ledger").options(**sales.options()).load()
+    columns = ["_partition", "position", "key", "payload"]
+    assert_df_equality(rows.select(columns), table.select(columns), ignore_row_order=True, ignore_nullable=True)
+    assert rows.count() == 72
+    (shown,) = [block for block in re.findall(r"```python\n(.*?)```", _PAGE, re.DOTALL) if "partitioned_table" in block]
+    exec(shown.replace("/lake/sales", settings.place), {"spark": spark})  # noqa: S102 - the page's own words
+    one = partition_log(sales.name, 3)
+    verdict = verify_log(
+        spark, VerifySettings(one, tables=(f"{settings.place}/p3",), source=settings.source), lambda **_: None
+    )
+    assert verdict.ok, verdict.differences
+    with pytest.raises(ForeignTableError, match="is no Delta table"):
+        partitioned_table(spark, str(tmp_path / "nowhere"))
+
+
+def test_a_follower_begins_anew_when_a_partition_appears_under_it(
+    spark: SparkSession, sales: _Sales, tmp_path: Path
+) -> None:
+    sales.append(24)
+    settings = MaterializeSettings(
+        log=sales.name,
+        place=str(tmp_path / "table"),
+        source={"metadataUri": sales.options()["metadataUri"]},
+        trigger="100 milliseconds",
+    )
+    seen: list[Progress] = []
+
+    def should_stop() -> bool:
+        if len(seen) >= 2 and sales.count == 24:
+            sales.grow(3)
+            sales.append(24)
+        return sum(one.upserted for one in seen) >= 48
+
+    summary = Materializer(spark, settings, report=seen.append, should_stop=should_stop).run()
+    assert [one.log for one in summary.positions] == [partition_log(sales.name, number) for number in range(3)]
+    numbers = [int(row.payload) for row in partitioned_table(spark, settings.place).collect()]
+    assert sorted(numbers) == list(range(48))
