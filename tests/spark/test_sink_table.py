@@ -8,16 +8,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chispa import assert_df_equality
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
+from connectors.delta.materialize import Materializer
+from connectors.delta.settings import MaterializeSettings
 from connectors.error_text import spoken_error
+from connectors.sink.foreach_batch import batch_writer
+from connectors.state.sql_table import sql_table
+from connectors.state.verify import VerifySettings, verify_log
 from ledger.dev import DevCluster
+from rsm_spark.core.envelope import body_of
+from rsm_spark.core.records import decode_records
 from rsm_spark.sql import SqlClient
 from tests.integration.store_processes import StoreProcess
+from tests.spark.conftest import WrittenLog
+from tests.spark.streams import drain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LOG = "sink-shop"
+_PUT, _DELETED = 16, 17
 _SQL = ("rsm_spark", "sql", "serve")
 
 
@@ -88,6 +100,70 @@ def test_what_is_wrong_is_said_and_nothing_is_written(spark: SparkSession, shop:
     assert "there is no column colour" in error("select 1 id, 1 colour")
     assert "has no table 'nowhere'" in error("select 1 id", "nowhere")
     assert shop.ask("SELECT count(*) FROM never") == [(0,)]
+
+
+def _folded(log: WrittenLog) -> list[tuple[str, str, int]]:
+    """Return key, value and revision of what a log of the map holds, by a fold in plain Python."""
+    held: dict[bytes, tuple[str, str, int]] = {}
+    records = (record for _, _, payload in log.entries for record in decode_records(body_of(payload)))
+    for revision, record in enumerate(records, start=1):
+        if record.type == _PUT:
+            key, value = record.fields
+            held[key] = (key.decode(), value.decode(), revision)
+        elif record.type == _DELETED:
+            del held[record.fields[0]]
+    return sorted(held.values())
+
+
+@pytest.mark.timeout(900)
+def test_a_log_goes_by_spark_into_a_table_and_on_into_delta_as_a_fold_in_plain_python(
+    spark: SparkSession, shop: Shop, log: WrittenLog, tmp_path: Path
+) -> None:
+    shop.ask("CREATE TABLE held (k TEXT PRIMARY KEY, v TEXT NOT NULL, n INTEGER)")
+    source = {"metadataUri": log.metadata_uri}
+    write = batch_writer(**shop.options, table="held", writer="round-trip")
+
+    def each(frame: DataFrame, batch_id: int) -> None:
+        newest = frame.groupBy("key").agg(F.max_by(F.struct("value", "_fold", "_revision"), "_revision").alias("last"))
+        rows = newest.selectExpr(
+            "CAST(key AS STRING) k",
+            "coalesce(CAST(last.value AS STRING), '') v",
+            "last._revision n",
+            "if(last._fold = 'delete', 'delete', null) _op",
+        )
+        write(rows.coalesce(1).sortWithinPartitions("k"), batch_id)
+
+    def copy() -> None:
+        options = {**source, "log": log.name, "rows": "table", "startingOffsets": "earliest"}
+        frame = spark.readStream.format("ledger").options(**options, maxOffsetsPerTrigger="150").load()
+        drain(frame, each, tmp_path / "checkpoint")
+
+    log.fill(20, keys=40)
+    log.delete(b"key-3", b"key-7")
+    copy()
+    log.fill(20, keys=30)
+    log.delete(b"key-3", b"key-35")
+    copy()
+    expected = _folded(log)
+    assert len(expected) == 38
+    assert sorted(shop.ask("SELECT k, v, n FROM held")) == expected
+
+    lake = tmp_path / "lake"
+    settings = MaterializeSettings(
+        log=LOG,
+        source=source,
+        place=str(lake),
+        checkpoint=str(tmp_path / "follower"),
+        is_every_table=True,
+        available_now=True,
+    )
+    Materializer(spark, settings, report=lambda _progress: None).run()
+    catalog, rows = (spark.read.format("delta").load(str(lake / name)) for name in ("catalog", "rows"))
+    found = sql_table(catalog, rows, "held").select("k", "v", "n")
+    plain = spark.createDataFrame(expected, "k string, v string, n bigint")
+    assert_df_equality(found, plain, ignore_row_order=True, ignore_nullable=True, ignore_metadata=True)
+    proved = verify_log(spark, VerifySettings(LOG, tables=(str(lake / "catalog"), str(lake / "rows")), source=source))
+    assert proved.ok, proved.differences
 
 
 def test_a_stream_goes_on_though_the_leader_is_killed(spark: SparkSession, shop: Shop, tmp_path: Path) -> None:
