@@ -45,6 +45,9 @@ SMOKE = (
 _DEMO = "e2e/test_demo.py"
 _SECONDS_UNKNOWN = 10
 _SECONDS_WORTH_KNOWING = 3
+_SLOW_S_MAX = 3600
+"""Ends a test marked `slow` that says no limit of its own: the limit of the others is too short on a busy machine."""
+
 _SECONDS_FILE = TESTS / "seconds.json"
 SECONDS: dict[str, int] = json.loads(_SECONDS_FILE.read_text())
 """Of the longest files, as `--measure` wrote them: by it shards are about equally long, and long files begin first. A
@@ -132,6 +135,8 @@ def select(items: list[pytest.Item], config: pytest.Config) -> list[pytest.Item]
     for item in items:
         if _is_spark(_name(item)):
             item.add_marker("spark")
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_SLOW_S_MAX))
     chosen = config.getoption("test_set")
     if chosen is not None:
         items = [item for item in items if _is_chosen(item, chosen)]

@@ -67,6 +67,19 @@ def test_a_run_has_one_process_for_spark_and_the_quick_set_one_cluster() -> None
     assert sets.scope_of("tests/unit/test_cli.py::test_a", "quick") == "tests/unit/test_cli.py"
 
 
+@pytest.mark.parametrize(
+    ("marks", "limit_s"), [([], []), (["slow"], [3600]), (["slow", pytest.mark.timeout(900)], [900])]
+)
+def test_a_slow_test_has_time_unless_it_says_how_much(
+    marks: list[str | pytest.MarkDecorator], limit_s: list[int], request: pytest.FixtureRequest
+) -> None:
+    item = pytest.Function.from_parent(request.node.parent, name="test_of_minutes", callobj=lambda: None)
+    for mark in marks:
+        item.add_marker(mark)
+    assert sets.select([item], request.config) == [item]
+    assert [mark.args[0] for mark in item.iter_markers("timeout")] == limit_s
+
+
 @pytest.mark.parametrize(("effort", "count"), [("", 30), ("1", 30), ("10", 300)])
 def test_the_effort_says_how_many_examples_there_are(effort: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RSM_EFFORT", effort)
