@@ -118,6 +118,19 @@ class MemberKeeper:
         with contextlib.suppress(MetadataError):
             await self._put(asyncio.Event())
 
+    async def touch(self) -> int | None:
+        """Write the node anew; return when that was, by the metadata store's clock. None = it is not there, or not own.
+
+        Raises:
+            MetadataError: The metadata store cannot be asked.
+
+        """
+        if not await self._rewrite():
+            return None
+        with contextlib.suppress(NoNodeError):
+            return await self._store.modified_ms(self._path)
+        return None
+
     async def run(self) -> None:
         """Create the node whenever it is missing; until cancelled."""
         changed = self._changed
@@ -157,13 +170,15 @@ class MemberKeeper:
         with contextlib.suppress(NodeExistsError):
             await self._store.create(self._path, encode_member(self._member), ephemeral=True, parents=True)
 
-    async def _rewrite(self) -> None:
-        """Write the node anew, if it is this process's own."""
-        member = self._member
+    async def _rewrite(self) -> bool:
+        """Write the node anew, if it is this process's own; return whether it was written."""
+        member, is_written = self._member, False
         with contextlib.suppress(NoNodeError, BadVersionError):
             found = await self._store.get(self._path)
             own = decode_member(found.value)
             if own is None or own.incarnation != member.incarnation:
-                return
+                return False
             await self._store.set(self._path, encode_member(member), found.version)
+            is_written = True
         self._is_outdated = self._member != member
+        return is_written

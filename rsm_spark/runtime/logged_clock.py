@@ -10,6 +10,7 @@ import logging
 
 from ledger.errors import LedgerError, NoNodeError
 from rsm_spark.core.chain import chain_path
+from rsm_spark.log.discovery import MemberKeeper
 from rsm_spark.log.election import election_path
 from rsm_spark.runtime.context import ReplicaContext
 
@@ -22,6 +23,7 @@ SKEW_DECLINED_MS = 30_000
 """Error of its clock above which a replica does not lead, unless nobody else can."""
 
 _DECLINED_S = 60.0
+_ALARM = "clock"
 
 
 class LoggedClock:
@@ -69,14 +71,14 @@ async def check_clock(context: ReplicaContext, before_ms: int, after_ms: int, mo
         written_ms = await store.modified_ms(chain_path(context.log, settings.rsm_root))
         skew_ms = clock_skew_ms(written_ms, before_ms, after_ms)
         if abs(skew_ms) <= SKEW_WARNED_MS:
-            context.alarms.pop("clock", None)
+            context.alarms.pop(_ALARM, None)
             return ""
         direction = "ahead of" if skew_ms > 0 else "behind"
         text = (
             f"the clock of replica {context.me.replica_id} is {abs(skew_ms) / 1000:.1f} s {direction} that of the "
             "metadata store: check NTP on both"
         )
-        context.alarms["clock"] = text
+        context.alarms[_ALARM] = text
         _LOGGER.warning("%s", text, extra=context.log_extra)
         line = await store.children(election_path(context.log, settings.rsm_root))
     except (LedgerError, NoNodeError) as error:
@@ -90,3 +92,19 @@ async def check_clock(context: ReplicaContext, before_ms: int, after_ms: int, mo
         return ""
     context.declined_at = monotonic_s
     return text
+
+
+async def compare_again(context: ReplicaContext, keeper: MemberKeeper) -> None:
+    """Take the alarm of a clock back if that was set right: it is compared with the time of a write of the own node."""
+    if _ALARM not in context.alarms:
+        return
+    before_ms = context.clock_ms()
+    try:
+        written_ms = await keeper.touch()
+    except LedgerError as error:
+        _LOGGER.info("clock not compared: %s", error, extra=context.log_extra)
+        return
+    if written_ms is None or abs(clock_skew_ms(written_ms, before_ms, context.clock_ms())) > SKEW_WARNED_MS:
+        return
+    context.alarms.pop(_ALARM, None)
+    _LOGGER.info("the clock agrees with that of the metadata store again", extra=context.log_extra)

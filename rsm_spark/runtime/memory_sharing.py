@@ -14,6 +14,7 @@ import msgspec
 from ledger.errors import LedgerError
 from rsm_spark.log.discovery import MemberKeeper
 from rsm_spark.runtime.context import ReplicaContext
+from rsm_spark.runtime.logged_clock import compare_again
 from rsm_spark.runtime.status import ReplicaRole
 
 _LOGGER = logging.getLogger(__name__)
@@ -21,7 +22,10 @@ _LOOK_S = 1.0
 
 
 async def share_memory_marks(context: ReplicaContext, keeper: MemberKeeper) -> None:
-    """Tell the others when memory is nearly used up; while this replica leads, heed what they say. Until cancelled."""
+    """Tell the others when memory is nearly used up; while this replica leads, heed what they say. Until cancelled.
+
+    The same look takes the alarm of a clock back that has been set right.
+    """
     memory = context.memory
     while True:
         await asyncio.sleep(_LOOK_S)
@@ -29,6 +33,7 @@ async def share_memory_marks(context: ReplicaContext, keeper: MemberKeeper) -> N
         is_full = memory.gauge.is_full
         if keeper.member.is_memory_full != is_full:
             keeper.tell(msgspec.structs.replace(keeper.member, is_memory_full=is_full))
+        await compare_again(context, keeper)
         if context.role is not ReplicaRole.LEADER:
             memory.heed(())
             continue

@@ -82,3 +82,36 @@ def test_a_replica_that_is_alone_leads_whatever_its_clock_says() -> None:
         await asyncio.sleep(1)
 
     run(scenario, replica_count=1, prepare=_set_clocks(3_600_000))
+
+
+def test_the_alarm_of_a_clock_goes_when_it_is_set_right() -> None:
+    """Of a leader, and of a follower that has left the log to others and never claims it again."""
+
+    async def scenario(world: LogWorld) -> None:
+        for host in world.cluster.hosts:
+            host.clock_offset_ms = 0 if host.name == world.cluster.leader else 3_600_000
+        good = world.leader_host
+        good.kill()
+        await world.until(lambda: world.cluster.leader is not None and len(world.cluster.replicas) == 3)
+        wrong = [host for host in world.cluster.hosts if _alarms(world, host.name)]
+        assert wrong
+        leader, epoch = world.cluster.leader, world.leader.leader_epoch
+        for host in wrong:
+            host.clock_offset_ms = 0
+        await world.until(lambda: not any(_alarms(world, host.name) for host in world.cluster.hosts))
+        assert (world.cluster.leader, world.leader.leader_epoch) == (leader, epoch)
+
+    for seed in range(3):
+        run(scenario, seed=seed)
+
+
+def test_the_alarm_of_a_clock_that_stays_wrong_stays() -> None:
+    async def scenario(world: LogWorld) -> None:
+        await asyncio.sleep(60)
+        assert "10.0 s behind that of the metadata store" in world.leader.status().alarms[0]
+
+    run(scenario, prepare=_set_clocks(-10_000, -10_000, -10_000))
+
+
+def _alarms(world: LogWorld, name: str) -> tuple[str, ...]:
+    return world.cluster.replicas[name].status().alarms
