@@ -1,4 +1,4 @@
-"""The deb: built, installed into a Debian of its own, called there, and taken out again."""
+"""The deb: built, read by lintian, installed into a Debian of its own, called there, and taken out again."""
 
 from __future__ import annotations
 
@@ -36,17 +36,28 @@ def _debian(folder: Path) -> None:
     )
 
 
+@pytest.fixture(scope="module")
+def deb() -> Path:
+    if shutil.which("dpkg-deb") is None or not Path("/usr/bin/python3.11").exists():
+        pytest.skip("the deb is for Debian 12, and built there")
+    return _ROOT / _run("tools/deb.sh").strip()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_lintian_finds_nothing_but_what_has_a_reason(deb: Path) -> None:
+    if shutil.which("lintian") is None:
+        pytest.skip("no lintian: apt-get install lintian")
+    assert _run("lintian", "--fail-on", "error,warning", deb) == ""
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_deb_is_installed_called_and_taken_out(tmp_path: Path) -> None:
+def test_the_deb_is_installed_called_and_taken_out(deb: Path, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("a Debian of its own needs root")
-    for command in ("mmdebstrap", "dpkg-deb"):
-        if shutil.which(command) is None:
-            pytest.skip(f"no {command}: apt-get install mmdebstrap")
-    if not Path("/usr/bin/python3.11").exists():
-        pytest.skip("the deb is for Debian 12, and built there")
-    deb = _ROOT / _run("tools/deb.sh").strip()
+    if shutil.which("mmdebstrap") is None:
+        pytest.skip("no mmdebstrap: apt-get install mmdebstrap")
     debian = tmp_path / "debian"
     _debian(debian)
     shutil.copy(deb, debian / "rsm-spark.deb")
