@@ -110,6 +110,8 @@ class Judge:
         metadata = await self._client.metadata(ledger.ledger_id, sync=True)
         held: dict[str, frozenset[int]] = {}
         for name, server in self._servers():
+            if self._cluster.servers.get(name) is not server:
+                continue  # It ended while another was asked, by damage that was found; it comes back.
             # Whoever reads finds what cannot be read, and the bookie mends it.
             listed = await self._held(name, server, ledger)
             held[name] = frozenset([i for i in listed if await _copy(server, ledger.ledger_id, i) is not None])
