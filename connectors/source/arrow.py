@@ -143,7 +143,7 @@ def _of_bytes(values: Sequence[bytes], kind: pa.DataType, mask: Any) -> pa.Array
     np.cumsum(sizes, out=offsets[1:])
     if offsets[-1] > _OFFSET_MAX:
         raise pa.ArrowCapacityError(f"a column of {offsets[-1]:,} bytes; {_OFFSET_MAX:,} fit a batch")
-    buffers = [_validity(mask), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(values))]
+    buffers = [validity(mask), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(values))]
     return pa.Array.from_buffers(kind, len(values), buffers)
 
 
@@ -152,10 +152,11 @@ def _of_numbers(values: np.ndarray[Any, Any], kind: pa.DataType, mask: Any) -> p
     if values.dtype != wanted:
         values = values.astype(wanted)
     packed: Any = np.packbits(values, bitorder="little") if kind == pa.bool_() else np.ascontiguousarray(values)
-    return pa.Array.from_buffers(kind, count, [_validity(mask), pa.py_buffer(packed)])
+    return pa.Array.from_buffers(kind, count, [validity(mask), pa.py_buffer(packed)])
 
 
-def _validity(mask: Any) -> pa.Buffer | None:
+def validity(mask: Any) -> pa.Buffer | None:
+    """Return the bits of a column that tell where it has values: not where the mask is set; None = everywhere."""
     if mask is None:
         return None
     packed: Any = np.packbits(~mask, bitorder="little")

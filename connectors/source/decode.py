@@ -36,6 +36,14 @@ class StoredEntry(NamedTuple):
     payload: bytes
 
 
+class HashedBlock(NamedTuple):
+    """Entries of one ledger that follow each other, with the prefix hash after each."""
+
+    ledger_id: int
+    entries: EntryBlock
+    hashes: list[bytes]
+
+
 def needed_columns(plan: RowPlan) -> tuple[RowColumn, ...]:
     """Return which columns of records the rows of a plan are made of."""
     columns = tuple(RowColumn(*column) for column in plan.columns)
@@ -101,8 +109,7 @@ def decode_log(
 
     """
     link = LogLink(span.log, log_id, span.ledger_id, keeps_bad=plan.keeps_bad, seals=seals)
-    if seals.aside:
-        blocks = leave_out(blocks, seals.aside, f"log {span.log}: ledger {span.ledger_id}")
+    blocks = _counted(blocks, span, seals)
     if plan.rows == Rows.RAW:
         yield from raw_batches(blocks, plan, ledger_id=span.ledger_id, log=span.log, link=link, bounds=span.bounds)
         return
@@ -113,3 +120,28 @@ def decode_log(
         rows = shape_records(records, plan, description, place, span.place)
         if rows.num_rows:
             yield rows
+
+
+def hash_log(
+    blocks: Iterable[EntryBlock], span: RecordSlice, log_id: bytes, seals: LedgerSeals
+) -> Iterator[HashedBlock]:
+    """Yield the entries of a range of a log as they are.
+
+    Args:
+        blocks: As for `decode_log`.
+        span: What is read; the whole entries of it.
+        log_id: Id of the log.
+        seals: What is known of the ledger's entries.
+
+    Raises:
+        CorruptLogError, ForkedLogError: See `LogLink.follow`.
+
+    """
+    link = LogLink(span.log, log_id, span.ledger_id, seals=seals)
+    for block in _counted(blocks, span, seals):
+        yield HashedBlock(span.ledger_id, block, link.follow(block).hashes)
+
+
+def _counted(blocks: Iterable[EntryBlock], span: RecordSlice, seals: LedgerSeals) -> Iterable[EntryBlock]:
+    """Return blocks without the entries that are set aside."""
+    return leave_out(blocks, seals.aside, f"log {span.log}: ledger {span.ledger_id}") if seals.aside else blocks

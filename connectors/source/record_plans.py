@@ -6,6 +6,7 @@ Nothing is decoded twice, and no Python values are made of what a record holds.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
@@ -77,8 +78,8 @@ def join_all(records: Sequence[RawRecord], places: tuple[int, ...]) -> list[byte
     if len(places) == 1:
         (place,) = places
         return [b"\x91" + record.fields[place] for record in records]
-    head = _array_head(len(places))
-    return [b"".join((head, *[record.fields[place] for place in places])) for record in records]
+    head, pick = _array_head(len(places)), itemgetter(*places)
+    return [b"".join((head, *pick(record.fields))) for record in records]
 
 
 def join_fields(fields: Sequence[msgspec.Raw]) -> bytes:

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from connectors.source.decode import decode_log
+from connectors.source.decode import HashedBlock, decode_log, hash_log
 from connectors.source.entry_bounds import EntryBounds, Interval
 from connectors.source.finished_rows import BackLedger, FinishedRows
 from connectors.source.layouts import PartitionPlace
@@ -114,6 +114,19 @@ def read_partition(partition: LedgerPartition) -> Iterator[pa.RecordBatch]:
         )
         slices_of = FinishedRows(span, (own, *partition.behind), bookies.read_back).slices
     yield from decode_log(blocks, plan, span, partition.log_id, partition.seals, slices_of)
+
+
+def read_hashed(partition: LedgerPartition) -> Iterator[HashedBlock]:
+    """Yield the entries of an input partition of a log as they are, linked to each other.
+
+    Raises:
+        LedgerError: Entries cannot be read.
+        CorruptLogError, ForkedLogError: They are not those of the log.
+
+    """
+    assert partition.log is not None, "plain ledgers are not linked"
+    blocks = _TaskBookies.of_process().blocks(partition)
+    return hash_log(blocks, RecordSlice(partition.log, partition.ledger_id), partition.log_id, partition.seals)
 
 
 def _plan_of(partition: LedgerPartition) -> RowPlan:

@@ -16,8 +16,7 @@ from connectors.source.look import LogLook
 from connectors.source.plan import locate_revision
 from connectors.state.as_of import AsOf, AsOfKind, find_range
 from connectors.state.differences import Difference, Version, compare_rows, explain_digest, shown
-from connectors.state.frame import RangeFrames, sum_rows
-from connectors.state.steps import CHANGE
+from connectors.state.frame import RangeFrames, changes_of, sum_rows
 from connectors.state.sums import RowSum, StateSums
 from rsm_spark.core.records import SESSIONS_TABLE
 from rsm_spark.errors import SnapshotError
@@ -105,10 +104,10 @@ class Bisection:
         begin = self.place(before + 1)
         log_range = msgspec.structs.replace(at.log_range, base=None, first=begin, first_revision=before + 1)
         each = self._frames.with_log_range(log_range).steps(cuts=range(before + 1, revision + 1), is_summed=True)
-        fresh = each.where((F.col("kind") == CHANGE) & (F.col("table_name") != SESSIONS_TABLE)).persist()
+        fresh = changes_of(each.where(F.col("table_name") != SESSIONS_TABLE)).persist()
         try:
             changes = _versions(fresh)
-            old = self._steps.where((F.col("kind") == CHANGE) & (F.col("revision") <= before))
+            old = changes_of(self._steps).where(F.col("revision") <= before)
             old = old.join(fresh.select("table_name", "key").distinct(), ["table_name", "key"], "left_semi")
             last = old.groupBy("table_name", "key").agg(F.max_by(F.struct("revision", "row"), "revision").alias("last"))
             kept = _versions(last.select("table_name", "key", "last.revision", "last.row"))

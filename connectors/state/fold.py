@@ -6,17 +6,21 @@ the machine and of the kernel the last record of a key counts; of `_sessions` wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import count, groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
 
+from connectors.source.record_plans import RawRecord, join_all, join_fields
 from connectors.state.parts import SessionPart, session_key
 from ledger.decoding import msgpack_decoder
 from rsm_spark.core.digest import row_term, table_prefix
 from rsm_spark.core.envelope import Envelope, body_of
 from rsm_spark.core.kernel_tables import KERNEL_RECORDS
 from rsm_spark.core.machine import Fold, MachineDescription, RecordDescription, decode_description
-from rsm_spark.core.records import MACHINE_TYPE_FIRST, SESSIONS_TABLE, CommandHead, KernelRecord, pack
+from rsm_spark.core.records import MACHINE_TYPE_FIRST, SESSIONS_TABLE, KernelRecord, pack
 from rsm_spark.errors import CorruptLogError
 
 
@@ -44,6 +48,48 @@ class TableChanges(NamedTuple):
     keys: list[bytes]
     revisions: list[int]
     rows: list[bytes | None]
+
+
+class _TableFold:
+    """Changes of one table, the last of each key.
+
+    Those that later ones undo stay for a while: so no object is made of a change.
+    """
+
+    __slots__ = ("_places", "_revisions", "_rows")
+
+    def __init__(self) -> None:
+        # By key: place of its last change in the other two.
+        self._places: dict[bytes, int] = {}
+        self._revisions: list[int] = []
+        self._rows: list[bytes | None] = []
+
+    def __len__(self) -> int:
+        """Return how many changes are held."""
+        return len(self._rows)
+
+    def add(self, keys: Sequence[bytes], rows: Sequence[bytes | None], first_revision: int) -> None:
+        """Take in what records that follow each other do."""
+        self._places.update(zip(keys, count(len(self._rows)), strict=False))
+        self._revisions.extend(range(first_revision, first_revision + len(keys)))
+        self._rows.extend(rows)
+        if len(self._rows) > 2 * len(self._places) + _UNDONE_MAX:
+            revisions, rows = self._last()
+            self._places = dict(zip(self._places, count(), strict=False))
+            self._revisions, self._rows = revisions, rows
+
+    def _last(self) -> tuple[list[int], list[bytes | None]]:
+        """Return revisions and rows of the last changes, in the order of the keys."""
+        places = self._places.values()
+        if len(places) == len(self._rows):
+            return self._revisions, self._rows
+        return [self._revisions[place] for place in places], [self._rows[place] for place in places]
+
+    def take(self, table: str) -> TableChanges:
+        """Return the changes since the last call."""
+        changes = TableChanges(table, list(self._places), *self._last())
+        self._places, self._revisions, self._rows = {}, [], []
+        return changes
 
 
 class TableHistory(NamedTuple):
@@ -76,17 +122,10 @@ class LoggedCheckpoint(NamedTuple):
     row_count: int
 
 
-class RangeRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A record whose fields stay bytes."""
-
-    type: int
-    command: CommandHead | None
-    fields: list[msgspec.Raw]
-
-
-_RECORDS = msgspec.msgpack.Decoder(list[RangeRecord])
+_RECORDS = msgspec.msgpack.Decoder(list[RawRecord])
+_TYPE = attrgetter("type")
+_UNDONE_MAX = 10_000
 _CHECKPOINT = msgspec.msgpack.Decoder(tuple[int, bytes, int])
-_SHORT_ARRAY = 16  # msgpack: from here on an array's length takes bytes of its own
 _KERNEL_TYPES = frozenset(int(kind) for kind in KernelRecord)
 
 
@@ -98,7 +137,7 @@ class _Plan(NamedTuple):
     row: tuple[int, ...] | None
 
 
-def decode_entry(payload: bytes, envelope: Envelope, place: str) -> list[RangeRecord]:
+def decode_entry(payload: bytes | memoryview, envelope: Envelope, place: str) -> list[RawRecord]:
     """Return the records of an entry.
 
     Raises:
@@ -124,8 +163,7 @@ class LogFold:
     """
 
     def __init__(self, description: MachineDescription | None, histories: frozenset[str] = frozenset()) -> None:
-        # Table -> key -> (revision, row or None).
-        self._tables: dict[str, dict[bytes, tuple[int, bytes | None]]] = {}
+        self._tables: dict[str, _TableFold] = {}
         # By record type; what is described and changes no row is in `_silent`.
         self._plans: dict[int, _Plan] = {}
         self._silent: frozenset[int] = frozenset()
@@ -134,49 +172,49 @@ class LogFold:
         # Session -> its part, or the revision at which it ended.
         self._sessions: dict[bytes, SessionPart | int] = {}
 
-    def checkpoint(self, records: list[RangeRecord]) -> LoggedCheckpoint | None:
+    def checkpoint(self, records: list[RawRecord]) -> LoggedCheckpoint | None:
         """Return the checkpoint that an entry begins with (behind a description at most), or None."""
         for record in records[:2]:
             if record.type == KernelRecord.CHECKPOINT_LOGGED:
                 try:
-                    return LoggedCheckpoint(*_CHECKPOINT.decode(_packed(record.fields)))
+                    return LoggedCheckpoint(*_CHECKPOINT.decode(join_fields(record.fields)))
                 except msgspec.MsgspecError as error:
                     raise CorruptLogError(f"a checkpoint has other fields than it should: {error}") from error
             if record.type != KernelRecord.MACHINE_DESCRIBED:
                 break
         return None
 
-    def add(self, records: list[RangeRecord], first_revision: int, logged_ms: int) -> None:
+    def add(self, records: list[RawRecord], first_revision: int, logged_ms: int) -> None:
         """Fold records that follow those before.
 
         Raises:
             CorruptLogError: A record is not described.
 
         """
-        plans, tables, histories = self._plans, self._tables, self._histories
-        revision = first_revision - 1
-        for record in records:
-            revision += 1
-            plan = plans.get(record.type)
+        revision = first_revision
+        for kind, found in groupby(records, _TYPE):
+            run = list(found)
+            plan = self._plans.get(kind)
             if plan is not None:
-                fields, (table, places, row_places) = record.fields, plan
-                key = b"\x91" + fields[places[0]] if len(places) == 1 else _join(fields, places)
-                if row_places is None:
-                    row = None
-                elif len(row_places) == 1:
-                    row = b"\x91" + fields[row_places[0]]
-                else:
-                    row = _join(fields, row_places)
-                tables[table][key] = (revision, row)
-                if histories and table in histories:
-                    _, total, count = histories[table]
-                    term = row_term(table_prefix(table), key, change_row(revision, row))
-                    histories[table] = TableHistory(table, total + term, count + 1)
-            elif record.type < MACHINE_TYPE_FIRST or record.type not in self._silent:
-                self._add_kernel(record, revision, logged_ms)
-                plans = self._plans
-            if record.command is not None:
-                self._answer(record.command, revision, logged_ms)
+                self._change(plan, run, revision)
+            elif kind not in self._silent:
+                for at, record in enumerate(run, revision):
+                    self._add_kernel(record, at, logged_ms)
+            self._answer(run, revision, logged_ms)
+            revision += len(run)
+
+    def _change(self, plan: _Plan, run: list[RawRecord], first_revision: int) -> None:
+        """Fold records of one type that follow each other."""
+        table, places, row_places = plan
+        keys = join_all(run, places)
+        rows: Sequence[bytes | None] = [None] * len(run) if row_places is None else join_all(run, row_places)
+        self._tables[table].add(keys, rows, first_revision)
+        if table in self._histories:
+            prefix = table_prefix(table)
+            changes = zip(count(first_revision), keys, rows, strict=False)
+            terms = (row_term(prefix, key, change_row(revision, row)) for revision, key, row in changes)
+            _, total, change_count = self._histories[table]
+            self._histories[table] = TableHistory(table, sum(terms, total), change_count + len(run))
 
     def take(self) -> list[FoldedRow]:
         """Return the changes since the last call, at most one a key."""
@@ -184,13 +222,7 @@ class LogFold:
 
     def take_tables(self) -> list[TableChanges]:
         """Return the changes since the last call, at most one a key, as columns of each table that has any."""
-        found = [
-            TableChanges(table, list(rows), *map(list, zip(*rows.values(), strict=True)))
-            for table, rows in self._tables.items()
-            if rows
-        ]
-        for rows in self._tables.values():
-            rows.clear()
+        found = [rows.take(table) for table, rows in self._tables.items() if len(rows)]
         sessions, self._sessions = self._sessions, {}
         if sessions:
             parts = [
@@ -210,10 +242,10 @@ class LogFold:
 
     @property
     def change_count(self) -> int:
-        """Changes that `take` would return."""
+        """Changes that are held: at least those that `take` would return."""
         return sum(map(len, self._tables.values())) + len(self._sessions)
 
-    def _add_kernel(self, record: RangeRecord, revision: int, logged_ms: int) -> None:
+    def _add_kernel(self, record: RawRecord, revision: int, logged_ms: int) -> None:
         """Fold a record that is no change of a described table."""
         kind = record.type
         if kind == KernelRecord.SESSION_OPENED:
@@ -229,13 +261,21 @@ class LogFold:
                 + ("the log's machine is not described before it" if kind >= MACHINE_TYPE_FIRST else "upgrade")
             )
 
-    def _answer(self, head: CommandHead, revision: int, logged_ms: int) -> None:
-        part = self._sessions.get(head.session)
-        if part is None:
-            part = self._sessions[head.session] = SessionPart(None, logged_ms, revision)
-        if isinstance(part, int):
-            raise CorruptLogError(f"revision {revision} is of session {head.session.hex()}, which has ended")
-        part.answer(head, logged_ms, revision)
+    def _answer(self, run: list[RawRecord], first_revision: int, logged_ms: int) -> None:
+        """Fold the heads of commands among records that follow each other."""
+        heads = [record.command for record in run]
+        begin = 0
+        for session, found in groupby([None if head is None else head.session for head in heads]):
+            end = begin + len(list(found))
+            if session is not None:
+                part = self._sessions.get(session)
+                if part is None:
+                    part = self._sessions[session] = SessionPart(None, logged_ms, first_revision + begin)
+                if isinstance(part, int):
+                    revision = first_revision + begin
+                    raise CorruptLogError(f"revision {revision} is of session {session.hex()}, which has ended")
+                part.answer([head for head in heads[begin:end] if head], logged_ms, first_revision + end - 1)
+            begin = end
 
     def _describe(self, description: MachineDescription | None) -> None:
         """Fold records as described from here on."""
@@ -245,7 +285,7 @@ class LogFold:
             record.type for record in records if record.type >= MACHINE_TYPE_FIRST and record.fold == Fold.NONE
         )
         for plan in self._plans.values():
-            self._tables.setdefault(plan.table, {})
+            self._tables.setdefault(plan.table, _TableFold())
 
 
 def change_row(revision: int, row: bytes | None) -> bytes:
@@ -263,14 +303,3 @@ def _plan(record: RecordDescription) -> _Plan:
     at = {field.name: place for place, field in enumerate(record.fields)}
     row = tuple(at[name] for name in record.row) if record.fold == Fold.UPSERT else None
     return _Plan(record.table, tuple(at[name] for name in record.key), row)
-
-
-def _join(fields: list[msgspec.Raw], places: tuple[int, ...]) -> bytes:
-    return _packed([fields[place] for place in places])
-
-
-def _packed(fields: list[msgspec.Raw]) -> bytes:
-    """Return the msgpack array of values that are msgpack already."""
-    count = len(fields)
-    head = bytes((0x90 | count,)) if count < _SHORT_ARRAY else b"\xdc" + count.to_bytes(2, "big")
-    return b"".join((head, *fields))

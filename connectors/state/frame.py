@@ -1,33 +1,45 @@
 """The state of a log at a revision as a DataFrame, of any size: files of a snapshot, entries of the log, one fold.
 
-Each task folds the entries that it reads; what comes out, one change a key and task, is brought together by key, sorted
-by revision, and the last one counts. Nothing but planning is done on the driver.
+Each task reads entries and folds them; what comes out, one change a key and task, is brought together by key, and the
+last one counts. Entries and changes go through Spark's JVM neither one by one nor twice: a row there costs more than
+the fold of a record. Nothing but planning is done on the driver.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql.datasource import InputPartition
 
 from connectors.delta.proof import FollowerShape, shape_of_before
+from connectors.plain_errors import told_plainly
 from connectors.source.access import DriverAccess
+from connectors.source.batch import LedgerBatchReader
 from connectors.source.look import LogLook
-from connectors.source.options import parse_options
+from connectors.source.options import Rows, parse_options
+from connectors.source.tasks import LedgerPartition, read_hashed
+from connectors.source.traced_batches import read_traced
 from connectors.state.as_of import AsOf, AsOfKind, LogRange, find_range
+from connectors.state.blocks import PartRule, part_count_of
 from connectors.state.lake import lake_of
 from connectors.state.rows import ROWS_ARROW, ROWS_DDL, read_rows, typed_table
-from connectors.state.steps import CHANGE, STEP_DDL, StepPlan, read_steps, row_steps
+from connectors.state.steps import BLOCK, STEP_DDL, StepPlan, change_rows, read_steps, row_steps
 from connectors.state.sums import SUM_DDL, RowSum, StateSums, read_sums, read_total, row_sum
 from rsm_spark.core.machine import encode_description
 from rsm_spark.snapshots.columns import ROW_SCHEMA
 from rsm_spark.snapshots.lake import LakeSnapshots
 from rsm_spark.snapshots.lake_files import LakeFile, files_of_version, read_lake_file
 from rsm_spark.snapshots.manifest import SnapshotManifest
+
+_ROW_BYTES: Final = 256
+"""Of a row of a snapshot, about."""
 
 
 class RangeFrames:
@@ -56,6 +68,9 @@ class RangeFrames:
         self._lake = lake
         self._place = "" if lake is None else lake.place
         self._storage_options = dict(storage_options) if storage_options else None
+        rows = 0 if log_range.base is None else log_range.base.row_count
+        size = log_range.payload_bytes + rows * _ROW_BYTES
+        self._parts = PartRule(part_count_of(size), secrets.randbits(64))
 
     def steps(
         self,
@@ -66,34 +81,42 @@ class RangeFrames:
         histories: frozenset[str] = frozenset(),
     ) -> DataFrame:
         """Return the steps of base and entries; see `connectors.state.steps`."""
+        log_range = self.log_range
         plan = StepPlan(
-            self.log_range.ancestry,
-            {ledger_id: encode_description(one) for ledger_id, one in self.log_range.descriptions.items()},
-            self.log_range.first_revision,
-            self.log_range.revision,
+            log_range.ancestry,
+            {ledger_id: encode_description(one) for ledger_id, one in log_range.descriptions.items()},
+            log_range.first_revision,
+            log_range.revision,
             tuple(sorted(set(cuts))),
             places,
             is_summed,
+            self._parts,
             histories,
         )
-        entries = self.entries().mapInArrow(partial(read_steps, plan=plan), STEP_DDL)
-        if self.log_range.base is None:
-            return entries
-        base = self.rows_of(self.log_range.base).mapInArrow(partial(row_steps, is_summed=is_summed), STEP_DDL)
-        return base.unionByName(entries)
+        found: list[DataFrame] = []
+        if log_range.base is not None:
+            read = partial(row_steps, parts=self._parts, is_summed=is_summed)
+            found.append(self.rows_of(log_range.base).mapInArrow(read, STEP_DDL))
+        inputs = self._inputs()
+        if inputs:
+            read = partial(_read_inputs, inputs=inputs, plan=plan)
+            found.append(self._spark.range(0, len(inputs), 1, len(inputs)).mapInArrow(read, STEP_DDL))
+        if not found:
+            return self._spark.createDataFrame([], STEP_DDL)
+        return reduce(lambda one, other: one.unionByName(other), found)
 
-    def entries(self) -> DataFrame:
-        """Return the entries to read: ledger_id, entry_id, payload."""
+    def _inputs(self) -> Sequence[InputPartition]:
+        """Return what the tasks read."""
         log_range = self.log_range
         if not log_range.is_read:
-            return self._spark.createDataFrame([], "ledger_id bigint, entry_id bigint, payload binary")
+            return ()
         (first, begin), (last, end) = log_range.first, log_range.last
         bounds = {
             "startingOffsets": json.dumps({log_range.log: {"ledger": first, "entry": begin}}),
             "endingOffsets": json.dumps({log_range.log: {"ledger": last, "entry": end + 1}}),
         }
-        read = self._spark.read.format("ledger").options(**{**self._source, **bounds, "rows": "raw"}).load()
-        return read.select("ledger_id", "entry_id", "payload")
+        options = parse_options({**self._source, **bounds, "rows": str(Rows.RAW)}, is_stream=False)
+        return LedgerBatchReader(options).partitions()
 
     def rows_of(self, manifest: SnapshotManifest) -> DataFrame:
         """Return the rows of a snapshot in the lake, a task a file."""
@@ -130,7 +153,45 @@ class RangeFrames:
 
     def state(self, *, with_gone: bool = False) -> DataFrame:
         """Return the rows of the state: table_name, key, row, revision."""
-        return rows_frame(self.steps(is_summed=False), with_gone=with_gone)
+        return self.rows_of_steps(self.steps(is_summed=False), with_gone=with_gone)
+
+    def rows_of_steps(self, steps: DataFrame, *, with_gone: bool = False) -> DataFrame:
+        """Return the rows that steps of these frames come to; they must carry rows."""
+        return self._by_part(steps).mapInArrow(partial(read_rows, with_gone=with_gone), ROWS_DDL)
+
+    def sums_of_steps(self, steps: DataFrame, points: Sequence[int], *, is_summed: bool) -> StateSums:
+        """Return digests and counts at revisions, computed in parallel.
+
+        Args:
+            steps: Of these frames; cut at these revisions.
+            points: Ascending.
+            is_summed: Whether changes carry what they add to a digest.
+
+        """
+        sums = StateSums(points)
+        reading = partial(read_sums, points=tuple(points), is_summed=is_summed)
+        for part in self._by_part(steps).mapInArrow(reading, SUM_DDL).collect():
+            sums.add(part.table_name, part.point, bytes(part.term), part.row_count)
+        return sums
+
+    def _by_part(self, steps: DataFrame) -> DataFrame:
+        """Return the blocks among steps, all of a part of a table one after the other."""
+        blocks = steps.where(F.col("kind") == BLOCK).select("table_name", "part", "row")
+        return blocks.repartition(self._parts.count, "part").sortWithinPartitions("part", "table_name")
+
+
+@told_plainly
+def _read_inputs(
+    batches: Iterable[pa.RecordBatch], inputs: Sequence[InputPartition], plan: StepPlan
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from read_traced(inputs[number or 0], partial(_read_input, plan=plan))
+
+
+def _read_input(one: InputPartition, plan: StepPlan) -> Iterator[pa.RecordBatch]:
+    assert isinstance(one, LedgerPartition), "a range of a log has no other"
+    return read_steps(read_hashed(one), plan)
 
 
 def _read_files(
@@ -167,31 +228,10 @@ def table_rows(
     return shape.packed(read_lake_file(place, file, shape.columns, storage_options, later=shape.later))
 
 
-def sorted_changes(steps: DataFrame) -> DataFrame:
-    """Return the changes among steps, all of a key in one partition, in the order of the log."""
-    changes = steps.where(F.col("kind") == CHANGE).select(*ROWS_ARROW.names)
-    return changes.repartition("table_name", "key").sortWithinPartitions("table_name", "key", "revision")
-
-
-def rows_frame(steps: DataFrame, *, with_gone: bool = False) -> DataFrame:
-    """Return the rows that steps come to; `steps` must carry rows."""
-    return sorted_changes(steps).mapInArrow(partial(read_rows, with_gone=with_gone), ROWS_DDL)
-
-
-def sum_frame(steps: DataFrame, points: Sequence[int], *, is_summed: bool) -> StateSums:
-    """Return digests and counts at revisions, computed in parallel.
-
-    Args:
-        steps: Of the range; cut at these revisions.
-        points: Ascending.
-        is_summed: Whether changes carry what they add to a digest.
-
-    """
-    sums = StateSums(points)
-    reading = partial(read_sums, points=tuple(points), is_summed=is_summed)
-    for part in sorted_changes(steps).mapInArrow(reading, SUM_DDL).collect():
-        sums.add(part.table_name, part.point, bytes(part.term), part.row_count)
-    return sums
+def changes_of(steps: DataFrame) -> DataFrame:
+    """Return the changes among steps, a row each: table_name, key, row, revision."""
+    blocks = steps.where(F.col("kind") == BLOCK).select("table_name", "part", "row")
+    return blocks.mapInArrow(change_rows, ROWS_DDL)
 
 
 def sum_rows(rows: DataFrame) -> RowSum:

@@ -22,9 +22,9 @@ from connectors.delta.proof import FollowerEvidence
 from connectors.state.bisection import Bisection
 from connectors.state.differences import Difference, shown
 from connectors.state.fold import change_row
-from connectors.state.frame import RangeFrames, sum_rows_between
+from connectors.state.frame import RangeFrames, changes_of, sum_rows_between
 from connectors.state.rows import ROWS_ARROW, ROWS_DDL
-from connectors.state.steps import CHANGE, HISTORY
+from connectors.state.steps import HISTORY
 from connectors.state.sums import RowSum, StateSums, row_sum
 
 _CHANGES_COMPARED_MAX = 200_000
@@ -184,8 +184,8 @@ class HistoryProof:
         rows = self._rows(evidence, version).where((F.col("revision") > after) & (F.col("revision") <= upto))
         found = rows.groupBy("key", "revision").agg(F.min("row").alias("found"), F.count("*").alias("row_count"))
         logged = self._steps(after, upto, range(after + 1, upto + 1), is_summed=False)
-        logged = logged.where((F.col("kind") == CHANGE) & (F.col("table_name") == evidence.shape.table))
-        logged = logged.select(*ROWS_ARROW.names).mapInArrow(packed_changes, ROWS_DDL)
+        logged = changes_of(logged.where(F.col("table_name") == evidence.shape.table))
+        logged = logged.mapInArrow(packed_changes, ROWS_DDL)
         both = logged.join(found, ["key", "revision"], "full_outer")
         both = both.where("NOT (row <=> found) OR row_count > 1").persist()
         try:

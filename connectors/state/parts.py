@@ -7,13 +7,15 @@ So a row of a snapshot is a part too, and a part that begins with an opening is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
 from rsm_spark.core.records import CommandHead, pack
 from rsm_spark.errors import CorruptLogError
 
+_HEADS_HELD_MAX: Final = 4096
 _PART = msgspec.msgpack.Decoder(tuple[int | None, int, int, int, list[tuple[int, bytes]]])
 
 
@@ -30,7 +32,7 @@ class SessionPart:
 
     """
 
-    __slots__ = ("_answered", "_last_ms", "_opened_ms", "_replies", "_sequence", "revision")
+    __slots__ = ("_answered", "_heads", "_last_ms", "_opened_ms", "_replies", "_sequence", "revision")
 
     def __init__(self, opened_ms: int | None, last_ms: int, revision: int) -> None:
         self._opened_ms = opened_ms
@@ -38,21 +40,42 @@ class SessionPart:
         self._answered = 0
         self._sequence = 0
         self._replies: dict[int, bytes] = {}
+        # Heads that the three above do not know of yet.
+        self._heads: list[CommandHead] = []
         self.revision = revision
 
-    def answer(self, head: CommandHead, logged_ms: int, revision: int) -> None:
-        """Take in the head of a command."""
-        if head.answered_up_to > self._answered:
-            self._answered = head.answered_up_to
-            if self._replies:
-                self._replies = {number: reply for number, reply in self._replies.items() if number > self._answered}
-        self._sequence = head.sequence
+    def answer(self, heads: Sequence[CommandHead], logged_ms: int, revision: int) -> None:
+        """Take in the heads of commands; there must be one.
+
+        Args:
+            heads: In the order of the log.
+            logged_ms: When they were logged.
+            revision: Of the last one's record.
+
+        """
+        self._heads += heads
         self._last_ms = logged_ms
         self.revision = revision
-        self._replies[head.sequence] = head.reply
+        if len(self._heads) > _HEADS_HELD_MAX:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Take the replies of the heads that are held, those that the client did not have at their end."""
+        heads, self._heads = self._heads, []
+        answered = [head.answered_up_to for head in heads]
+        upto, begin = max(answered), 0
+        if upto > self._answered:
+            # With this head all replies before it are forgotten that the client has; later ones rise no further.
+            begin, self._answered = answered.index(upto), upto
+            self._replies = {number: reply for number, reply in self._replies.items() if number > upto}
+            self._replies.update((head.sequence, head.reply) for head in heads[:begin] if head.sequence > upto)
+        self._replies.update((head.sequence, head.reply) for head in heads[begin:])
+        self._sequence = heads[-1].sequence
 
     def packed(self) -> bytes:
         """Return the part as bytes."""
+        if self._heads:
+            self._settle()
         replies = sorted(self._replies.items())
         return pack((self._opened_ms, self._last_ms, self._answered, self._sequence, replies))
 

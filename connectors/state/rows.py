@@ -1,4 +1,4 @@
-"""The rows that sorted changes come to, and rows of one table with its own columns. Arrow in, Arrow out; no Spark."""
+"""The rows that changes come to, and rows of one table with its own columns. Arrow in, Arrow out; no Spark."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from connectors.errors import OptionError
+from connectors.source.arrow import column_of, repeated
 from connectors.spark_types import spark_type
+from connectors.state.blocks import KeyedChanges, keyed_changes
 from connectors.state.parts import merge_parts
 from rsm_spark.core.machine import MachineDescription, TableDescription
 from rsm_spark.core.records import SESSIONS_TABLE
@@ -30,64 +33,52 @@ ROWS_ARROW = pa.schema(_ROW_FIELDS)
 """Rows of a state: canonical bytes of key and other columns, and the revision of the record that last wrote the row."""
 
 _REVISION = "_revision"
+_ROWS_PER_BATCH = 10_000
 _VALUES = msgspec.msgpack.Decoder(list[Any])
 
 
-def read_rows(batches: Iterable[pa.RecordBatch], *, with_gone: bool = False) -> Iterator[pa.RecordBatch]:
+def read_rows(blocks: Iterable[pa.RecordBatch], *, with_gone: bool = False) -> Iterator[pa.RecordBatch]:
     """Yield the rows that changes come to, in `ROWS_ARROW`.
 
     Args:
-        batches: Changes with the columns of `ROWS_ARROW`, all of a key together, sorted by table, key and revision.
+        blocks: As for `blocks.keyed_changes`.
         with_gone: Also yield keys whose last change is a delete, with a null row.
 
     Raises:
         CorruptLogError: A session goes on that is not open.
 
     """
-    held: pa.Table | None = None
-    for batch in batches:
-        table = pa.Table.from_batches([batch]).select(ROWS_ARROW.names).cast(ROWS_ARROW)
-        table = table if held is None else pa.concat_tables([held, table])
-        if not table.num_rows:
-            continue
-        # What may go on in the next batch waits for it: the last key's changes.
-        border = _begin_of_last(table)
-        held = table.slice(border)
-        if border:
-            yield from _rows_of(table.slice(0, border).combine_chunks(), with_gone=with_gone)
-    if held is not None:
-        yield from _rows_of(held.combine_chunks(), with_gone=with_gone)
+    for changes in keyed_changes(blocks):
+        ends = np.append(np.flatnonzero(~changes.is_same), len(changes.revisions) - 1)
+        for first in range(0, len(ends), _ROWS_PER_BATCH):
+            yield _rows_of(changes, ends, slice(first, first + _ROWS_PER_BATCH), with_gone=with_gone)
 
 
-def _same_as_next(table: pa.Table) -> Any:
-    """Return for each row but the last whether the next one is of the same key."""
-    count = table.num_rows - 1
-    same = [
-        pc.equal(table.column(name).slice(0, count), table.column(name).slice(1, count)).to_numpy()
-        for name in ("table_name", "key")
-    ]
-    return same[0] & same[1]
+def _rows_of(changes: KeyedChanges, ends: NDArray[np.int64], some: slice, *, with_gone: bool) -> pa.RecordBatch:
+    """Return the rows of some of the keys.
 
+    Args:
+        changes: Of all keys.
+        ends: The last one of each key.
+        some: Which of these.
+        with_gone: See `read_rows`.
 
-def _begin_of_last(table: pa.Table) -> int:
-    borders = np.flatnonzero(~_same_as_next(table))
-    return int(borders[-1]) + 1 if len(borders) else 0
-
-
-def _rows_of(table: pa.Table, *, with_gone: bool) -> Iterator[pa.RecordBatch]:
-    ends = np.append(np.flatnonzero(~_same_as_next(table)), table.num_rows - 1)
-    last = table.take(ends)
-    is_session = pc.equal(table.column("table_name"), pa.scalar(SESSIONS_TABLE)).to_numpy()
-    if is_session.any():
-        rows: list[Any] = last.column("row").to_pylist()
+    """
+    places = column_of(ends[some], pa.int64())
+    rows = changes.rows.take(places)
+    if changes.table == SESSIONS_TABLE:
         begins = np.insert(ends[:-1] + 1, 0, 0)
-        parts: list[Any] = table.column("row").to_pylist()
-        for place in np.flatnonzero(is_session[ends]):
-            rows[place] = merge_parts(parts[begins[place] : ends[place] + 1])
-        last = last.set_column(last.schema.get_field_index("row"), _ROW_FIELDS[2], pa.array(rows, pa.binary()))
-    if not with_gone:
-        last = last.filter(last.column("row").is_valid())
-    yield from last.combine_chunks().to_batches()
+        parts: list[Any] = changes.rows.to_pylist()
+        ranges = zip(begins[some].tolist(), ends[some].tolist(), strict=True)
+        rows = column_of([merge_parts(parts[begin : end + 1]) for begin, end in ranges], pa.binary())
+    columns = [
+        repeated(changes.table, len(rows)),
+        changes.keys.take(places),
+        rows,
+        column_of(changes.revisions[ends[some]], pa.int64()),
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, schema=ROWS_ARROW)
+    return batch if with_gone else batch.filter(rows.is_valid())
 
 
 class TypedTable(msgspec.Struct, frozen=True):

@@ -21,10 +21,10 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from connectors.source.look import LogLook
 from connectors.state.as_of import AsOf, AsOfKind, LogRange, find_range
 from connectors.state.checkpoints import newest_checkpoint
-from connectors.state.frame import RangeFrames, look_at, rows_frame, sum_frame
+from connectors.state.frame import RangeFrames, look_at
 from connectors.state.lake import lake_of
 from connectors.state.links import LinkEnd, Run, link_runs
-from connectors.state.steps import CHANGE, CHECKPOINT, RUN
+from connectors.state.steps import BLOCK, CHECKPOINT, RUN
 from connectors.state.sums import RowSum, StateSums
 from ledger.decoding import msgpack_decoder
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, row_term, table_prefix
@@ -165,10 +165,11 @@ def _make(
     try:
         linked, checkpoints = _linked(steps, log_range)
         points = sorted({*(revision for revision, _ in checkpoints), log_range.revision})
-        sums = sum_frame(steps, points, is_summed=False)
+        sums = frames.sums_of_steps(steps, points, is_summed=False)
         _compare(checkpoints, sums, log_range)
         manifest = _manifest(log_range, at, linked, sums.at(log_range.revision))
-        kept = snapshots.write_files(manifest, lambda: _write_files(steps, manifest, place, storage_options))
+        rows = frames.rows_of_steps(steps)
+        kept = snapshots.write_files(manifest, lambda: _write_files(rows, manifest, place, storage_options))
     finally:
         steps.unpersist()
     newest = checkpoints[-1][0] if checkpoints else None
@@ -177,7 +178,7 @@ def _make(
 
 
 def _linked(steps: DataFrame, log_range: LogRange) -> tuple[LinkEnd, list[tuple[int, RowSum]]]:
-    others = steps.where(F.col("kind") != CHANGE).collect()
+    others = steps.where(F.col("kind") != BLOCK).collect()
     runs = [msgpack_decoder(Run).decode(bytes(row.row)) for row in others if row.kind == RUN]
     end = link_runs(runs, log_range.ledger_ids, log_range.before, log_range.first_revision, log_range.last)
     checkpoints = [
@@ -221,10 +222,10 @@ def _manifest(log_range: LogRange, at: _Place, linked: LinkEnd, total: RowSum) -
 
 
 def _write_files(
-    steps: DataFrame, manifest: SnapshotManifest, place: str, storage_options: dict[str, str]
+    rows: DataFrame, manifest: SnapshotManifest, place: str, storage_options: dict[str, str]
 ) -> list[LakeFile]:
     write = partial(_write_part, place=place, storage_options=storage_options)
-    written = rows_frame(steps).mapInArrow(write, _WRITTEN_DDL).collect()
+    written = rows.mapInArrow(write, _WRITTEN_DDL).collect()
     digest = digest_bytes(sum(int.from_bytes(row.term, "big") for row in written) % DIGEST_MODULUS).hex()
     count = sum(row.row_count for row in written)
     if (digest, count) != (manifest.digest, manifest.row_count):

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from connectors.source.arrow import column_of
+from connectors.state.blocks import KeyedChanges, keyed_changes
 from connectors.state.parts import merge_parts
 from rsm_spark.core.digest import DIGEST_MODULUS, digest_bytes, row_term, table_prefix
 from rsm_spark.core.records import SESSIONS_TABLE
@@ -31,6 +32,7 @@ _SUM_FIELDS: list[pa.Field[Any]] = [
 _SUM_ARROW = pa.schema(_SUM_FIELDS)
 _LIMBS = 4
 _LIMB_BITS = 32
+_SUMMED_AT_ONCE = 1 << 20
 
 
 class RowSum(NamedTuple):
@@ -46,19 +48,18 @@ class RowSum(NamedTuple):
     row_count: int
 
 
-def read_sums(batches: Iterable[pa.RecordBatch], points: Sequence[int], *, is_summed: bool) -> Iterator[pa.RecordBatch]:
+def read_sums(blocks: Iterable[pa.RecordBatch], points: Sequence[int], *, is_summed: bool) -> Iterator[pa.RecordBatch]:
     """Yield what a task's changes add at each point, in `SUM_DDL`.
 
     Args:
-        batches: Changes with the columns `table_name`, `key`, `revision` and `row`, all of a key together, sorted by
-            table, key and revision.
+        blocks: As for `blocks.keyed_changes`.
         points: Revisions asked for, ascending.
         is_summed: As in `steps.StepPlan`.
 
     """
     summing = _Summing(points, is_summed=is_summed)
-    for batch in batches:
-        summing.add(batch)
+    for changes in keyed_changes(blocks):
+        summing.add(changes)
     yield from summing.finish()
 
 
@@ -92,25 +93,24 @@ class _Summing:
         # By table: limbs and counts a point; the last element is for what lies behind the last point.
         self._limbs: dict[str, npt.NDArray[np.int64]] = {}
         self._counts: dict[str, npt.NDArray[np.int64]] = {}
-        # The last row of the batch before: how long it lives shows only in the next one.
-        self._held: pa.Table | None = None
-        # The session that is being added up: key, then (point, part) in order.
-        self._session: bytes | None = None
-        self._parts: list[tuple[int, bytes | None]] = []
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        table = pa.Table.from_batches([batch]).select(["table_name", "key", "revision", "row"])
-        if self._held is not None:
-            table = pa.concat_tables([self._held, table])
-        if table.num_rows > 1:
-            self._sum(table.combine_chunks(), table.num_rows - 1)
-        self._held = table.slice(max(0, table.num_rows - 1)) if table.num_rows else None
+    def add(self, changes: KeyedChanges) -> None:
+        """Take in all changes of some keys of a table."""
+        points = np.searchsorted(self._points, changes.revisions, side="left")
+        # A change holds until the next one of its key.
+        ends = np.full(len(points), len(self._points), dtype=np.int64)
+        ends[:-1][changes.is_same] = points[1:][changes.is_same]
+        if changes.table == SESSIONS_TABLE:
+            self._add_sessions(changes, points, ends)
+            return
+        kept = changes.rows.is_valid().to_numpy(zero_copy_only=False) & (points != ends)
+        for first in range(0, len(points), _SUMMED_AT_ONCE):
+            some = slice(first, first + _SUMMED_AT_ONCE)
+            places = first + np.flatnonzero(kept[some])
+            if len(places):
+                self._count(changes.table, points[places], ends[places], self._terms(changes, places))
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        if self._held is not None:
-            self._sum(self._held.combine_chunks(), self._held.num_rows)
-            self._held = None
-        self._end_session()
         for table, limbs in self._limbs.items():
             counts = self._counts[table]
             for point in np.flatnonzero(np.any(limbs[:-1] != 0, axis=1) | (counts[:-1] != 0)):
@@ -119,36 +119,15 @@ class _Summing:
                 row = {"table_name": table, "point": int(point), "term": term, "row_count": int(counts[point])}
                 yield pa.RecordBatch.from_pylist([row], schema=_SUM_ARROW)
 
-    def _sum(self, table: pa.Table, count: int) -> None:
-        """Add the first `count` rows; one more may follow to tell how long the last of them lives."""
-        names, keys = table.column("table_name"), table.column("key")
-        points = np.searchsorted(self._points, table.column("revision").to_numpy(), side="left")
-        ends = np.full(count, len(self._points), dtype=np.int64)
-        following = min(count, table.num_rows - 1)
-        same = [pc.equal(column.slice(0, following), column.slice(1, following)).to_numpy() for column in (names, keys)]
-        ends[:following] = np.where(same[0] & same[1], points[1 : following + 1], ends[:following])
-        points, names, rows = points[:count], names.slice(0, count), table.column("row").slice(0, count)
-        lives = rows.is_valid().to_numpy() & (points != ends)
-        for name in map(str, names.unique().to_pylist()):
-            of_table = pc.equal(names, pa.scalar(name)).to_numpy()
-            if name == SESSIONS_TABLE:
-                places = np.flatnonzero(of_table)
-                self._add_sessions(keys.take(places).to_pylist(), points[of_table], rows.take(places).to_pylist())
-                continue
-            kept = np.flatnonzero(of_table & lives)
-            if len(kept):
-                terms = self._terms(name, keys, rows, kept)
-                self._count(name, points[kept], ends[kept], terms)
-
-    def _terms(
-        self, table: str, keys: pa.ChunkedArray[Any], rows: pa.ChunkedArray[Any], places: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
-        found: list[Any] = rows.take(places).to_pylist()
-        if not self._is_summed:
-            prefix = table_prefix(table)
-            of: list[Any] = keys.take(places).to_pylist()
-            found = [row_term(prefix, key, row).to_bytes(16, "big") for key, row in zip(of, found, strict=True)]
-        return np.frombuffer(b"".join(found), dtype=">u4").astype(np.int64).reshape(-1, _LIMBS)
+    def _terms(self, changes: KeyedChanges, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return what each row adds to the digest, as limbs."""
+        rows = changes.rows.take(column_of(places, pa.int64()))
+        if self._is_summed:
+            return _limbs(rows.buffers()[2])
+        prefix = table_prefix(changes.table)
+        keys = changes.keys.take(column_of(places, pa.int64()))
+        pairs: Any = zip(keys.to_pylist(), rows.to_pylist(), strict=True)
+        return _limbs(b"".join([digest_bytes(row_term(prefix, key, row)) for key, row in pairs]))
 
     def _count(
         self, table: str, begins: npt.NDArray[Any], ends: npt.NDArray[Any], terms: npt.NDArray[np.int64]
@@ -159,36 +138,30 @@ class _Summing:
         limbs, counts, width = self._limbs[table], self._counts[table], len(self._points) + 1
         counts += np.bincount(begins, minlength=width) - np.bincount(ends, minlength=width)
         for limb in range(_LIMBS):
-            # As floats, which are exact up to 2**53: a batch has far fewer than 2**21 rows of 2**32 each.
+            # As floats, which are exact up to 2**53: there are fewer than 2**21 rows of 2**32 each.
             weights = terms[:, limb].astype(np.float64)
             added = np.bincount(begins, weights, width) - np.bincount(ends, weights, width)
             limbs[:, limb] += added.astype(np.int64)
 
-    def _add_sessions(self, keys: list[Any], points: npt.NDArray[Any], rows: list[Any]) -> None:
-        for key, point, row in zip(keys, points.tolist(), rows, strict=True):
-            if key != self._session:
-                self._end_session()
-                self._session = key
-            self._parts.append((point, row))
-
-    def _end_session(self) -> None:
-        """Add the rows that a session had, from point to point."""
-        key, parts, self._parts = self._session, self._parts, []
-        if key is None or not parts:
-            return
-        prefix = table_prefix(SESSIONS_TABLE)
-        begins, ends, terms = [], [], []
+    def _add_sessions(self, changes: KeyedChanges, points: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> None:
+        """Add the rows that sessions had, from point to point: a change is a part of one."""
+        prefix, lived = table_prefix(SESSIONS_TABLE), []
+        terms: list[bytes] = []
         row: bytes | None = None
-        for at, (point, part) in enumerate(parts):
-            row = merge_parts([row, part] if row is not None else [part])
-            end = parts[at + 1][0] if at + 1 < len(parts) else len(self._points)
-            if row is not None and point != end:
-                begins.append(point)
-                ends.append(end)
-                terms.append(row_term(prefix, key, row).to_bytes(16, "big"))
-        if begins:
-            numbers = np.frombuffer(b"".join(terms), dtype=">u4").astype(np.int64).reshape(-1, _LIMBS)
-            self._count(SESSIONS_TABLE, np.array(begins), np.array(ends), numbers)
+        goes_on = [False, *changes.is_same.tolist()]
+        each: Any = zip(changes.keys.to_pylist(), changes.rows.to_pylist(), goes_on, strict=True)
+        for place, (key, part, is_same) in enumerate(each):
+            row = merge_parts([row, part] if is_same and row is not None else [part])
+            if row is not None and points[place] != ends[place]:
+                lived.append(place)
+                terms.append(digest_bytes(row_term(prefix, key, row)))
+        if lived:
+            self._count(SESSIONS_TABLE, points[lived], ends[lived], _limbs(b"".join(terms)))
+
+
+def _limbs(terms: Any) -> npt.NDArray[np.int64]:
+    """Return terms, one behind the other, as numbers of 32 bits, the first one the highest."""
+    return np.frombuffer(terms, dtype=">u4").astype(np.int64).reshape(-1, _LIMBS)
 
 
 class StateSums:

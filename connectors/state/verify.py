@@ -23,11 +23,11 @@ from connectors.source.look import LogLook
 from connectors.state.as_of import AsOf, AsOfKind, LogRange, find_range
 from connectors.state.bisection import Bisection
 from connectors.state.differences import Difference
-from connectors.state.frame import RangeFrames, look_at, sum_frame, sum_rows
+from connectors.state.frame import RangeFrames, look_at, sum_rows
 from connectors.state.histories import HistoryProof, HistorySums
 from connectors.state.lake import lake_of
 from connectors.state.links import LinkEnd, Run, link_runs
-from connectors.state.steps import CHANGE, CHECKPOINT, PLACE, RUN
+from connectors.state.steps import BLOCK, CHECKPOINT, PLACE, RUN
 from connectors.state.sums import RowSum, StateSums
 from ledger.decoding import msgpack_decoder
 from rsm_spark.snapshots.manifest import SnapshotManifest
@@ -241,7 +241,7 @@ class _Proof:
         steps = self._frames.steps(cuts=cuts, places=places, is_summed=True, histories=histories)
         steps = steps.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            others = steps.where(F.col("kind") != CHANGE).collect()
+            others = steps.where(F.col("kind") != BLOCK).collect()
             linked = link_runs(
                 [msgpack_decoder(Run).decode(bytes(row.row)) for row in others if row.kind == RUN],
                 self._log_range.ledger_ids,
@@ -256,7 +256,7 @@ class _Proof:
                 if row.kind == CHECKPOINT and row.revision >= self._log_range.first_revision - 1
             )
             points = sorted({*cuts, *(claim.revision for claim in checkpoints)})
-            sums = sum_frame(steps, points, is_summed=True)
+            sums = self._frames.sums_of_steps(steps, points, is_summed=True)
             self._say(folded_states=len(points), checkpoints=len(checkpoints))
             hashes = {(row.ledger_id, row.entry_id): bytes(row.row).hex() for row in others if row.kind == PLACE}
             differences = [*damaged]
@@ -323,7 +323,8 @@ class _Proof:
             differences += found
             if not found and is_claim_right:
                 whole.append(manifest)
-        histories = HistoryProof(self._frames, sums, HistorySums.of(steps), bisection)
+        is_any = any(one.shape.is_history for one in self._evidence)
+        histories = HistoryProof(self._frames, sums, HistorySums.of(steps) if is_any else HistorySums(()), bisection)
         for one in self._evidence:
             if one.shape.is_history:
                 differences += histories.of_table(one, self._positions[one.place])

@@ -8,7 +8,7 @@
 * `ack_to_delta_{p50,p95}_s`: from the acknowledgement of an entry to the Delta commit that holds its records, at 1,000
   records/s; with the rate at its end at 100 and 10,000
 * `merge_{wall,cpu}_s_{keys}`: one commit of a follower with so many keys, each another value, into 200,000 rows
-* `verify_per_s`, `log_snapshot_s`, `resurrect_s`: see `spark_proofs`
+* `verify_per_s`, `verify_cpu_us`, `log_snapshot_s`, `resurrect_s`: see `spark_proofs`
 
 Spark, three bookies, ZooKeeper and the writer share this machine's cores.
 `RSM_BENCH_ONLY=reads,first,merges,lags,proofs` picks parts, `RSM_BENCH_ROUNDS` their rounds, `RSM_BENCH_KEYS` the keys
@@ -124,7 +124,8 @@ class Bench:
         say(f"proofs: {KEY_COUNT:,} keys")
         measured = measure_proofs(self._spark, self._cluster, self._folder, key_count=KEY_COUNT, rounds=ROUND_COUNT)
         for name, values in asyncio.run(measured).items():
-            print_figure(name, values, "records/s" if name.endswith("_per_s") else "s")
+            unit = "records/s" if name.endswith("_per_s") else "µs" if name.endswith("_us") else "s"
+            print_figure(name, values, unit)
 
 
 def measure_merges() -> None:

@@ -1,7 +1,8 @@
 """What proofs cost: a log of many keys proved by Spark, snapshotted, and brought back from the lake alone.
 
 `verify_per_s`: records of a log, with the checkpoints that its leader logged, linked, folded and compared, by the wall
-time of the whole proof but for the start of Spark. `log_snapshot_s`: the state to the lake from the log alone.
+time of the whole proof but for the start of Spark. `verify_cpu_us`: what the JVM and its Python processes use a record.
+`log_snapshot_s`: the state to the lake from the log alone.
 `resurrect_s`: from the start of a replica without a disk until it has the state: lake snapshot, then the log behind.
 """
 
@@ -18,6 +19,7 @@ from connectors.state.verify import VerifySettings, verify_log
 from ledger.dev.cluster import DevCluster
 from rsm_demo.child import Child
 from tests.bench.figure import say
+from tests.bench.spark_reads import spark_cpu_s
 from tests.bench.store_boot import _boot, load_keys
 from tests.bench.store_load import start_replica
 
@@ -47,14 +49,16 @@ async def measure_proofs(
         return await start_replica(name, cluster, folder, *options, log=LOG)
 
     leader = await start("loader", *_NO_SNAPSHOTS)
-    figures: dict[str, list[float]] = {"verify_per_s": []}
+    figures: dict[str, list[float]] = {"verify_per_s": [], "verify_cpu_us": []}
     try:
         revision, _ = await load_keys(cluster.metadata_uri, key_count)
         for number in range(rounds):
             say(f"  proof {number + 1} of {rounds}")
+            before = spark_cpu_s(spark)
             verdict = await asyncio.to_thread(verify_log, spark, VerifySettings(LOG, source=source))
             assert verdict.ok, verdict.differences
             figures["verify_per_s"].append(verdict.records_per_s)
+            figures["verify_cpu_us"].append((spark_cpu_s(spark) - before) / verdict.covered.last_revision * 1e6)
         say("  snapshot from the log alone")
         made = await asyncio.to_thread(snapshot_log, spark, LOG, lake, at_checkpoint=True, source=source)
         figures["log_snapshot_s"] = [made.seconds]

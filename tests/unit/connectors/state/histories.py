@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import ClassVar
 
-import pyarrow as pa
-
+from connectors.source.decode import HashedBlock
+from ledger.core.entry_block import EntryBlock
 from rsm_spark.core.digest import digest_bytes
 from rsm_spark.core.envelope import Envelope, decode_envelope, encode_envelope, entry_hash
 from rsm_spark.core.machine import Decision, Field, FieldType, MachineDescription, Row, TableDescription
@@ -176,8 +176,9 @@ class Reference:
         state.finish_entry(envelope, entry_hash(entry[2]))
         self.entries.append(entry)
 
-    def batch(self, begin: int = 0, end: int | None = None) -> pa.RecordBatch:
-        """Return entries as the source has them."""
-        ledgers, entries, payloads = zip(*self.entries[begin:end], strict=True)
-        names = ["ledger_id", "entry_id", "payload"]
-        return pa.RecordBatch.from_arrays([pa.array(c) for c in (ledgers, entries, payloads)], names=names)
+    def blocks(self, begin: int = 0, end: int | None = None) -> list[HashedBlock]:
+        """Return entries as tasks read them, one at a time."""
+        return [
+            HashedBlock(ledger_id, EntryBlock(entry_id, [payload], [0]), [entry_hash(payload)])
+            for ledger_id, entry_id, payload in self.entries[begin:end]
+        ]

@@ -12,11 +12,11 @@ from connectors.delta.modes import change_terms
 from connectors.delta.packing import PackedRows
 from connectors.state.histories import HistorySums, packed_changes
 from connectors.state.rows import ROWS_ARROW
-from connectors.state.steps import CHANGE, HISTORY
+from connectors.state.steps import HISTORY, change_rows
 from connectors.state.sums import RowSum, read_total, row_sum
 from rsm_spark.core.records import pack
 from tests.unit.connectors.state.histories import Reference
-from tests.unit.connectors.state.test_steps_and_sums import plan_of, steps_of
+from tests.unit.connectors.state.test_steps_and_sums import blocks_of, plan_of, steps_of
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -32,9 +32,10 @@ def test_the_log_comes_to_what_a_follower_sums_up_between_any_two_cuts(seed: int
     sums = HistorySums(
         (row["table_name"], row["revision"], row["row"], row["row_count"]) for row in steps if row["kind"] == HISTORY
     )
-    each = steps_of(reference, plan_of(reference, cuts=range(1, last + 1))).to_pylist()
+    blocks = blocks_of([steps_of(reference, plan_of(reference, cuts=range(1, last + 1)))])
+    each = [row for batch in change_rows(blocks) for row in batch.to_pylist()]
     for table in ("orders", "stock"):
-        changes = [row for row in each if row["kind"] == CHANGE and row["table_name"] == table]
+        changes = [row for row in each if row["table_name"] == table]
         for after, upto in [*pairwise([0, *cuts, last]), (cuts[1], cuts[4]), (0, last)]:
             assert sums.between(table, after, upto) == _followed(
                 table, [row for row in changes if after < row["revision"] <= upto]

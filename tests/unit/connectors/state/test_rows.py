@@ -14,12 +14,12 @@ from rsm_spark.core.machine import Field, FieldType, MachineDescription, TableDe
 from rsm_spark.core.records import pack
 from rsm_spark.errors import CorruptLogError
 from tests.unit.connectors.state.histories import Reference, Shop
-from tests.unit.connectors.state.test_steps_and_sums import plan_of, sorted_changes, steps_of
+from tests.unit.connectors.state.test_steps_and_sums import PARTS, blocks_of, plan_of, steps_of
 
 
 def rows_at(reference: Reference, revision: int, *, with_gone: bool = False) -> list[dict[str, Any]]:
     steps = steps_of(reference, plan_of(reference, last=revision), [20, 40])
-    return pa.Table.from_batches(read_rows(sorted_changes([steps]), with_gone=with_gone), ROWS_ARROW).to_pylist()
+    return pa.Table.from_batches(read_rows(blocks_of([steps]), with_gone=with_gone), ROWS_ARROW).to_pylist()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -47,8 +47,8 @@ def test_rows_of_a_snapshot_are_steps_too() -> None:
     batch = pa.RecordBatch.from_arrays(
         [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), ROWS_ARROW, strict=True)], schema=ROWS_ARROW
     )
-    steps = pa.Table.from_batches(list(row_steps([batch, batch.slice(0, 0)], is_summed=False)))
-    found = pa.Table.from_batches(read_rows(sorted_changes([steps])), ROWS_ARROW).to_pylist()
+    steps = pa.Table.from_batches(list(row_steps([batch, batch.slice(0, 0)], PARTS, is_summed=False)))
+    found = pa.Table.from_batches(read_rows(blocks_of([steps])), ROWS_ARROW).to_pylist()
     assert {tuple(row.values()) for row in found} == set(rows)
 
 
