@@ -14,7 +14,7 @@ PYTEST := .venv/bin/pytest
 # Where ARGS chooses tests, that a set has none of them (pytest's code 5) is no failure of that set.
 IF_ANY := $(if $(ARGS),[ $$? -eq 5 ] ||)
 
-.PHONY: help setup demo test test-real test-slow test-all check sim bench bench-ledger bench-store bench-broker bench-spark bench-sql generate blocking conf dashboards reference lock sbom docs notebooks coverage deb image pictures
+.PHONY: help setup demo test test-real test-slow test-all check sim bench bench-ledger bench-store bench-broker bench-spark bench-sql generate blocking conf dashboards reference lock sbom docs notebooks coverage deb image pictures recording
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ reference: setup ## Write the reference of commands, HTTP and metrics anew: docs
 
 pictures: setup ## Draw the pictures of docs/explained anew
 	@.venv/bin/python tools/draw_pictures.py
+
+recording: setup ## Run the demonstration and draw the recording of it that the README shows
+	@.venv/bin/python tools/record_demo.py
 
 lock: setup ## Solve requirements.lock anew, keeping what still fits; UPGRADE=1 takes the newest versions
 	@tools/lock.sh $(if $(UPGRADE),--upgrade)
