@@ -78,6 +78,8 @@ def join_all(records: Sequence[RawRecord], places: tuple[int, ...]) -> list[byte
     if len(places) == 1:
         (place,) = places
         return [b"\x91" + record.fields[place] for record in records]
+    if not places:
+        return [_array_head(0)] * len(records)
     head, pick = _array_head(len(places)), itemgetter(*places)
     return [b"".join((head, *pick(record.fields))) for record in records]
 
