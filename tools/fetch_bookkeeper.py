@@ -1,10 +1,11 @@
 """Fetches Apache BookKeeper's JARs for the tests that run beside it, and prints the folder that holds them.
 
 `tools/bookkeeper.lock` names each JAR: its sha256, organisation, name, version and, where there is one, classifier.
-What bookies and clients load, no more: no RocksDB, no native TLS. `tools/distributedlog.lock` does the same for the
-writer of Apache DistributedLog, and a bench beside it; `tools/distributedlog_tests.lock` for what its own tests need
-more than that. Ivy, which pyspark ships, fetches them from its
-default repository; the folder gets its name only when every hash fits, so it is whole or absent.
+What bookies and clients load, no more: no RocksDB, no native TLS. `tools/bookkeeper_http.lock` does the same for what a
+bookie loads beside that to serve its HTTP API; `tools/distributedlog.lock` for the writer of Apache DistributedLog, and
+a bench beside it; `tools/distributedlog_tests.lock` for what its own tests need more than that. Ivy, which pyspark
+ships, fetches them from its default repository; the folder gets its name only when every hash fits, so it is whole or
+absent.
 
     .venv/bin/python tools/fetch_bookkeeper.py
 
@@ -31,6 +32,7 @@ from ledger.zookeeper_server.errors import JavaError
 from ledger.zookeeper_server.java import find_java
 
 __all__ = [
+    "BOOKKEEPER_HTTP_LOCK",
     "DISTRIBUTEDLOG_LOCK",
     "DISTRIBUTEDLOG_TESTS_LOCK",
     "Jar",
@@ -41,6 +43,7 @@ __all__ = [
 ]
 
 _LOCK = Path(__file__).with_name("bookkeeper.lock")
+BOOKKEEPER_HTTP_LOCK = Path(__file__).with_name("bookkeeper_http.lock")
 DISTRIBUTEDLOG_LOCK = Path(__file__).with_name("distributedlog.lock")
 DISTRIBUTEDLOG_TESTS_LOCK = Path(__file__).with_name("distributedlog_tests.lock")
 _FETCH_S_MAX = 900

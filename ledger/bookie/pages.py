@@ -112,7 +112,8 @@ class BookiePages:
             f"PUT {prefix}/gc": change(_collect),
             f"GET {prefix}/gc_details": read(_collections),
             f"GET {prefix}/list_disk_file": read(_files, Right.CLUSTER_READ),
-            **ClusterPages(self._ledgers, self._audit).routes(),
+            f"PUT {prefix}/expand_storage": change(_refuse_to_expand),
+            **ClusterPages(self._ledgers, self._recovery).routes(),
         }
 
     def _served(self, answer: Callable[[ServingBookie, ProbeRequest], Any]) -> Callable[[ProbeRequest], Any]:
@@ -121,9 +122,8 @@ class BookiePages:
 
         return page
 
-    def _audit(self) -> bool:
-        recovery = None if self.bookie is None else self.bookie.recovery
-        return recovery is not None and recovery.look_now()
+    def _recovery(self) -> AutoRecovery | None:
+        return None if self.bookie is None else self.bookie.recovery
 
     def _readiness_now(self) -> Readiness:
         if self.bookie is None:
@@ -247,6 +247,14 @@ def _collections(bookie: ServingBookie, _request: ProbeRequest) -> ProbePage:
                 "minorCompactionCounter": counts.minor_count,
             }
         ]
+    )
+
+
+def _refuse_to_expand(bookie: ServingBookie, _request: ProbeRequest) -> ProbePage:
+    return text_page(
+        f"bookie {bookie.bookie_id} keeps the folders that it began with: grow their file systems, or start another "
+        "bookie on the new disk",
+        501,
     )
 
 

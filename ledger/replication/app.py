@@ -18,6 +18,7 @@ from ledger.http.probe_server import ProbeServer
 from ledger.process_guard import STALL_S, ProcessGuard
 from ledger.replication.auditor import Auditor, AuditorCounts
 from ledger.replication.marks import MarkStore
+from ledger.replication.removals import RemovalDesk
 from ledger.replication.settings import ReplicationSettings
 from ledger.replication.worker import ReplicationWorker, WorkerCounts
 from ledger.zookeeper import session
@@ -53,6 +54,10 @@ class AutoRecovery:
         client_settings: Of the connections to bookies.
         wall_ms: Wall clock.
 
+    Attributes:
+        marks: Of the cluster.
+        removals: Bookies that are taken out by this process.
+
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class AutoRecovery:
         wall_ms: Callable[[], int],
     ) -> None:
         self.marks = MarkStore(ledgers.store, ledgers.root, owner)
+        self.removals = RemovalDesk(ledgers, wall_ms=wall_ms)
         self._pool = ConnectionPool(ledgers.bookie_address, rng, client_settings)
         client = LedgerClient(ledgers, self._pool, rng, client_settings, wall_ms=wall_ms)
         self._auditor = Auditor(ledgers, self._pool, self.marks, settings, wall_ms=wall_ms)
@@ -102,6 +108,7 @@ class AutoRecovery:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await self.removals.stop()
             await self._pool.close()
             raise
 

@@ -1,33 +1,48 @@
 """Pages about a cluster, of any process that can ask its metadata: those of BookKeeper's HTTP API, with its answers.
 
 What differs: numbers are numbers where BookKeeper writes them as text, a password is never told, a wrong method is 405,
-and what is not there is 404.
+what is not there is 404, and a body that cannot be used is 400. A bookie is taken out only if it is known and does not
+serve, and one request takes out all bookies that it names, where BookKeeper takes the first.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from ledger.core.metadata import LedgerMetadata
 from ledger.decoding import json_decoder
-from ledger.errors import BookieUnavailableError, NoSuchLedgerError
+from ledger.errors import BookieUnavailableError, NoSuchLedgerError, UsageError
 from ledger.http.routes import ProbePage, ProbeRequest, ProbeRoute, json_page, text_page
+from ledger.replication.app import AutoRecovery
 from ledger.replication.election import AuditorElection
 from ledger.replication.marks import MarkStore
+from ledger.replication.removals import REMOVALS_MAX
 from ledger.rights.table import Right
 from ledger.wire import paths
 from ledger.zookeeper.ledgers import LedgerStore
 
 _PAGE_LEDGERS: Final = 100
 _LISTED_MAX: Final = 100_000
+_BookieId = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._:-]{0,199}\Z")]
 
 
 class _DelayBody(msgspec.Struct):
     delay_seconds: int
+
+
+class _DecommissionBody(msgspec.Struct):
+    bookie_src: _BookieId
+    delete_cookie: bool = False
+
+
+class _RecoverBody(msgspec.Struct):
+    bookie_src: Annotated[list[_BookieId], msgspec.Meta(min_length=1, max_length=REMOVALS_MAX)]
+    bookie_dest: list[str] = []
+    delete_cookie: bool = False
 
 
 class ClusterPages:
@@ -35,14 +50,14 @@ class ClusterPages:
 
     Args:
         ledgers: Metadata of the cluster.
-        audit: Has the auditor of this process look now; returns whether it leads. None = there is none here.
+        recovery: Returns auto-recovery of this process; None = there is none, or not yet.
 
     """
 
-    def __init__(self, ledgers: LedgerStore, audit: Callable[[], bool] | None = None) -> None:
+    def __init__(self, ledgers: LedgerStore, recovery: Callable[[], AutoRecovery | None]) -> None:
         self._ledgers = ledgers
         self._marks = MarkStore(ledgers.store, ledgers.root, "")
-        self._audit = audit
+        self._recovery = recovery
 
     def routes(self) -> dict[str, ProbeRoute]:
         """Return what is answered where."""
@@ -63,6 +78,8 @@ class ClusterPages:
             "GET /api/v1/autorecovery/lost_bookie_recovery_delay": read(self._delay),
             "PUT /api/v1/autorecovery/lost_bookie_recovery_delay": change(self._set_delay),
             "PUT /api/v1/autorecovery/trigger_audit": change(self._trigger_audit),
+            "PUT /api/v1/autorecovery/decommission": change(self._decommission),
+            "PUT /api/v1/autorecovery/bookie": change(self._recover),
         }
 
     # -- bookies -------------------------------------------------------------------------------------------
@@ -167,10 +184,47 @@ class ClusterPages:
         return text_page(f"Success set lostBookieRecoveryDelay to {wanted}")
 
     async def _trigger_audit(self, _request: ProbeRequest) -> ProbePage:
-        if self._audit is not None and self._audit():
+        recovery = self._recovery()
+        if recovery is not None and recovery.look_now():
             return text_page("Success trigger audit.")
         auditor = await AuditorElection(self._marks).leader()
         return text_page(f"this process is not the auditor: ask {auditor or 'nobody: there is none'}", 404)
+
+    async def _decommission(self, request: ProbeRequest) -> ProbePage:
+        try:
+            body = json_decoder(_DecommissionBody).decode(request.body)
+        except msgspec.DecodeError as error:
+            return text_page(f'expected {{"bookie_src": "ID", "delete_cookie": false}}: {error}', 400)
+        refusal = await self._begin_removal([body.bookie_src], request, is_cookie_deleted=body.delete_cookie)
+        return refusal or text_page(f"Success send decommission Bookie command {body.bookie_src}")
+
+    async def _recover(self, request: ProbeRequest) -> ProbePage:
+        try:
+            body = json_decoder(_RecoverBody).decode(request.body)
+        except msgspec.DecodeError as error:
+            return text_page(f'expected {{"bookie_src": ["ID"], "delete_cookie": false}}: {error}', 400)
+        if body.bookie_dest:
+            return text_page(
+                "bookie_dest is not obeyed: placement says which bookies get the copies; leave it out", 400
+            )
+        refusal = await self._begin_removal(body.bookie_src, request, is_cookie_deleted=body.delete_cookie)
+        return refusal or text_page("Success send recovery request command.")
+
+    async def _begin_removal(
+        self, bookie_ids: list[str], request: ProbeRequest, *, is_cookie_deleted: bool
+    ) -> ProbePage | None:
+        """Begin to take bookies out; return why not, or None."""
+        recovery = self._recovery()
+        if recovery is None:
+            return text_page("auto-recovery does not run in this process: ask one in which it does", 404)
+        for bookie_id in bookie_ids:
+            if not await recovery.removals.has_cookie(bookie_id):
+                return text_page(f"there is no bookie {bookie_id}: rsm cluster cookies lists those that there are", 404)
+        try:
+            await recovery.removals.begin(bookie_ids, str(request.principal), is_cookie_deleted=is_cookie_deleted)
+        except UsageError as error:
+            return text_page(str(error), 409)
+        return None
 
 
 def _described(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:

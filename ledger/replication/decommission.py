@@ -75,6 +75,25 @@ class BookieDecommission:
         self._is_drain = is_drain
         self._marks = MarkStore(ledgers.store, ledgers.root, "")
 
+    async def check(self) -> None:
+        """Check what can be told without looking at ledgers; `begin` does it too.
+
+        Raises:
+            UsageError: The bookie serves although it must not, or the other way round.
+            LedgerError: Auto-recovery is switched off for the cluster.
+
+        """
+        await self._check_serving()
+        if not await self._marks.is_enabled():
+            raise LedgerError(
+                f"bookie {self._bookie_id}: auto-recovery is switched off, and nobody would copy what it holds; switch "
+                "it on: rsm autorecovery enable"
+            )
+
+    async def has_cookie(self) -> bool:
+        """Return whether the cluster has such a bookie, dead or alive."""
+        return await self._ledgers.store.exists(paths.cookie_path(self._ledgers.root, self._bookie_id)) is not None
+
     async def begin(self) -> LedgersLeft:
         """Mark every ledger that names the bookie; return them. A drain is ordered first, and obeyed when this returns.
 
@@ -87,14 +106,9 @@ class BookieDecommission:
         """
         await self._ledgers.store.sync(self._ledgers.root)
         writable = [one for one in await self._ledgers.writable_bookies() if one != self._bookie_id]
-        await self._check_serving()
-        if not await self._marks.is_enabled():
-            raise LedgerError(
-                f"bookie {self._bookie_id}: auto-recovery is switched off, and nobody would copy what it holds; switch "
-                "it on: rsm autorecovery enable"
-            )
+        await self.check()
         left, found = await self._look()
-        if not self._is_drain and not found and not left.unread and not await self._has_cookie():
+        if not self._is_drain and not found and not left.unread and not await self.has_cookie():
             raise LedgerError(
                 f"bookie {self._bookie_id}: no ledger names it, and it has no cookie; `rsm cluster bookies` shows "
                 "those that there are"
@@ -235,9 +249,6 @@ class BookieDecommission:
                 f"bookie {self._bookie_id} serves: stop it first, or have it emptied while it serves: "
                 f"rsm cluster drain {self._bookie_id}"
             )
-
-    async def _has_cookie(self) -> bool:
-        return await self._ledgers.store.exists(paths.cookie_path(self._ledgers.root, self._bookie_id)) is not None
 
     def _check_spare(self, ledger_id: int, metadata: LedgerMetadata, writable: Sequence[str]) -> None:
         for segment in metadata.segments:

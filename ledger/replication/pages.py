@@ -37,7 +37,7 @@ class RecoveryPages:
                 health=lambda: text_page("ok"), readiness=self._readiness, metrics=self.metrics, status=self._status
             ),
             "GET /heartbeat": ProbeRoute(lambda _: text_page("OK"), Right.STATUS),
-            **ClusterPages(self._ledgers, self._recovery.look_now).routes(),
+            **ClusterPages(self._ledgers, lambda: self._recovery).routes(),
         }
 
     def _readiness(self) -> ProbePage:

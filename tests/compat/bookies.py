@@ -74,6 +74,7 @@ class Bookies:
             `{port}` is the bookie's.
         java_id: What these lines make of a bookie's id.
         java_options: Further ones for the virtual machines of BookKeeper's bookies.
+        java_more_jars: Folder of further JARs for them.
         formatted_by: Whose tool makes the cluster's first nodes: our bookies do it by themselves, BookKeeper has a
             command of its shell.
 
@@ -89,6 +90,7 @@ class Bookies:
         our_arguments: Sequence[str] = (),
         java_lines: Sequence[str] = (),
         java_options: Sequence[str] = (),
+        java_more_jars: Path | None = None,
         java_id: str = HOST + ":{port}",
         our_id: str = HOST + ":{port}",
         formatted_by: Kind = "ours",
@@ -101,6 +103,7 @@ class Bookies:
         self._our_arguments = tuple(our_arguments)
         self._java_lines = tuple(java_lines)
         self._java_options = tuple(java_options)
+        self._java_more_jars = None if java_more_jars is None else java_more_jars / "*"
         self._id_of: dict[Kind, str] = {"java": java_id, "ours": our_id}
         self._servers: dict[str, _Server] = {}
         if formatted_by == "ours":
@@ -188,7 +191,7 @@ class Bookies:
     def _spawn(self, server: _Server) -> None:
         log = server.folder / "log"
         if server.kind == "java":
-            command = java_command(self._jars, heap_mib=_JAVA_HEAP_MIB)
+            command = java_command(self._jars, heap_mib=_JAVA_HEAP_MIB, classes=self._java_more_jars)
             command += [
                 *self._java_options,
                 "org.apache.bookkeeper.server.Main",

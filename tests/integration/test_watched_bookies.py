@@ -19,7 +19,7 @@ from tests.integration.bookie_process import Bookie, Client, add
 from tests.integration.test_auto_recovery import auto_recovery
 from tests.unit.rsm_spark.transport.rights_stand import principals, token_of
 
-# What a bookie of Apache BookKeeper 4.17.3 answers, taken from one beside ours on the same ZooKeeper.
+# What a bookie of Apache BookKeeper 4.17.3 has answered; tests/compat/test_http_api.py asks one that runs.
 JAVA_ANSWERS: dict[str, Any] = {
     "/api/v1/bookie/info": {"freeSpace": 77156753408, "totalSpace": 270553174016},
     "/api/v1/bookie/state": {
