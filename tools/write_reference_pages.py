@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -20,7 +21,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker.api import code, events, limits, meta, tasks, tenants, transactions
 from broker.api.openapi import describe_api
+from ledger.audit_lines import Refusals
+from ledger.bookie.pages import BookiePages
+from ledger.rights.table import ROLES_OF, Right
 from rsm_spark.cli.main import _app as app
+from rsm_spark.console.api import ConsoleRequests
+from rsm_spark.console.browsing import DataRequests
+from rsm_spark.console.task_requests import TaskRequests
+from rsm_spark.files.webhdfs.operations import OPERATIONS, PREFIX
 from rsm_spark.gateway.names_api import name_routes
 from rsm_spark.gateway.openapi import describe_gateway
 from rsm_spark.gateway.pages import GatewayPages
@@ -49,7 +57,8 @@ of all fields: `/api/v1/openapi.json` of a broker, `/v1/openapi.json` of a gatew
 [bookies](../operations.md#watching-bookies-and-auto-recovery).
 
 Every process with `--http-port` answers `GET /metrics` ([metrics](metrics.md)), `/healthz` (it works), `/readyz` (it
-can be used now; else 503, and why) and `/status` (what it does, as JSON).
+can be used now; else 503, and why) and `/status` (what it does, as JSON). Roles are those of
+[principals](../security.md), on a port that knows its callers.
 """
 _METRICS = """\
 # Metrics
@@ -58,6 +67,12 @@ Written by `make reference` from the pages that the processes answer at `/metric
 summaries and histograms there are `_count` and `_sum` too. Rules and dashboards that use them: `rsm monitoring`,
 [operations](../operations.md#rules-and-dashboards).
 """
+_BOOKIES = """\
+BookKeeper's own API; what each call does: [bookies](../operations.md#watching-bookies-and-auto-recovery). A process
+that runs auto-recovery alone answers the calls about ledgers, bookies and auto-recovery."""
+_CONSOLE = """\
+What [the console](../console.md) shows, for programs. Of a client, and of a tenant, it shows what is theirs."""
+_FILES = "Calls that the clients of Hadoop know: [files](../files.md#what-webhdfs-serves)."
 _PARAGRAPH = re.compile(r"\n\s*\n")
 
 
@@ -117,7 +132,30 @@ def http_page() -> str:
         ("The broker", describe_api(routes, version="")),
         ("The gateway of logs", describe_gateway(gateway, version="")),
     ]
-    return _HTTP + "".join(line for title, text in parts for line in _api_lines(title, msgspec.json.decode(text)))
+    described = "".join(line for title, text in parts for line in _api_lines(title, msgspec.json.decode(text)))
+    return _HTTP + described + "".join(_other_doors())
+
+
+def _other_doors() -> Iterator[str]:
+    """Yield the doors that are for pages and for clients of others: what is served, and who may ask."""
+    nothing: Any = SimpleNamespace(store=None, root="")
+    bookie = BookiePages(nothing, nothing, Refusals()).routes()
+    yield from _door_lines("Bookies and auto-recovery", _BOOKIES, [(to, None, one.right) for to, one in bookie.items()])
+    console = [
+        *ConsoleRequests(nothing, "").routes(), *DataRequests(nothing, "").routes(), *TaskRequests().routes()
+    ]  # fmt: skip
+    asked = [(f"{one.method} {one.path}", one.query, one.right) for one in console if one.right is not None]
+    yield from _door_lines("The console", _CONSOLE, asked)
+    files = [(f"{one.method} {PREFIX}/PATH?op={name}", None, one.right) for name, one in OPERATIONS.items()]
+    yield from _door_lines("Files, by WebHDFS", _FILES, files)
+
+
+def _door_lines(title: str, told: str, asked: Iterable[tuple[str, Any, Right]]) -> Iterator[str]:
+    yield f"\n## {title}\n\n{told}\n\n| request | parameters | roles |\n| --- | --- | --- |\n"
+    for request, query, right in asked:
+        names = () if query is None else query.__struct_fields__
+        roles = "every role" if right is Right.STATUS else ", ".join(sorted(role.value for role in ROLES_OF[right]))
+        yield f"| `{request}` | {_names(names)} | {roles} |\n"
 
 
 async def _nothing() -> bytes:
