@@ -9,6 +9,7 @@ import msgspec
 from connectors.errors import OptionError
 from connectors.sink.options import RowKind, SinkOptions, TableColumn
 from ledger.decoding import msgpack_decoder
+from ledger.errors import UsageError
 from rsm_spark.core.typed_rows import TABLES, TableShown
 from rsm_spark.errors import RsmError
 
@@ -28,7 +29,7 @@ def with_table(options: SinkOptions) -> SinkOptions:
         return options
     try:
         columns = asyncio.run(_columns(options))
-    except (RsmError, msgspec.MsgspecError) as error:
+    except (RsmError, UsageError, msgspec.MsgspecError) as error:  # UsageError: it is of another machine.
         tables = _service_tables(options)
         if tables is None:
             raise OptionError(
