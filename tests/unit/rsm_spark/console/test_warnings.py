@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-import typer
 
-from rsm_spark.cli.main import _app, _load
 from rsm_spark.console.core import warnings
 from rsm_spark.console.core.view import BookieRow, ConsoleView, PlacementView, TasksView, TaskTypeRow
 from rsm_spark.console.core.warnings import (
@@ -22,6 +19,7 @@ from rsm_spark.console.core.warnings import (
     UNSERVED_MS,
     WarningFinder,
 )
+from tests.tidy.test_shown_commands import command_faults
 from tests.unit.rsm_spark.console.views import BOOKIES, COPIES, consumer, lacking, orders, replica, view
 
 _DOCUMENT = (Path(__file__).parents[4] / "docs" / "console.md").read_text()
@@ -147,22 +145,8 @@ def test_the_worst_come_first_and_there_are_not_more_than_may_be() -> None:
     assert len({one.about for one in found}) == len(found)
 
 
-def _command(words: list[str]) -> None:
-    """Check that `rsm` has a command and its options."""
-    command: Any = typer.main.get_command(_app)
-    context = typer.Context(command)
-    while words and not words[0].startswith("-") and isinstance(command, typer.core.TyperGroup):
-        command = command.get_command(context, words[0])
-        assert command is not None, words
-        if hasattr(command, "_entry_point"):
-            command = _load(command._entry_point)
-        words = words[1:]
-    options = {one for parameter in command.params for one in parameter.opts}
-    assert {word for word in words if word.startswith("--")} <= options
-
-
 @pytest.mark.parametrize("command", sorted({*_COMMANDS, *_DOCUMENTED}))
 def test_commands_that_are_named_exist(command: str) -> None:
     rsm, *words = shlex.split(command)
     assert rsm == "rsm"
-    _command(words)
+    assert command_faults(words) == []
