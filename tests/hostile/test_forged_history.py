@@ -90,9 +90,7 @@ async def test_a_forged_entry_is_refused_set_aside_and_the_log_goes_on(
         said = rsm("log", "quarantine", unique_name, *at, str(attacker.entry_id), "--reason", "forged", *where,
                    "--log-key", str(key), "--evidence", str(evidence), "--json",
                    "--audit-file", str(tmp_path / "audit.jsonl"))  # fmt: skip
-        told, *lines = said.splitlines()
-        assert json.loads(told)["entry_id"] == attacker.entry_id
-        assert [line.rpartition(": ")[2] for line in lines] == ["asked", "done"]
+        assert json.loads(said.partition("\n")[0])["entry_id"] == attacker.entry_id  # Its log follows.
         assert b"HACKED" in evidence.read_bytes()
         assert evidence.stat().st_mode & 0o777 == 0o600
         replicas.start("a", *options)
