@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from broker.client import BrokerClient
 from ledger.client.client import LedgerClient
@@ -326,6 +326,25 @@ def test_a_reader_of_one_log_has_the_pages_of_that_log(
         expect(opened.get_by_role("table", name="Keys").locator("tbody tr")).to_have_count(5)
         assert opened.evaluate("document.documentElement.scrollWidth") <= 360
         page.check(is_network_expected=True)
+        context.close()
+
+
+def test_a_late_refusal_of_no_token_does_not_ask_again_who_has_entered_one(
+    browser: Browser, shown: ConsoleProcess, cluster: DevCluster, tmp_path: Path
+) -> None:
+    file = write_principals(tmp_path, {"reader": ("r" * 40, 'role = "client"\naccess = "read"\nlogs = ["orders"]')})
+    with console(cluster.metadata_uri, "--principals", str(file)) as guarded:
+        context = browser.new_context()
+        page = WatchedPage(context.new_page(), guarded.url)
+        held: list[Route] = []
+        page.page.route("**/api/v1/view*", lambda route: route.continue_() if held else held.append(route))
+        opened = page.open("logs")
+        enter_token(opened, "r" * 40)
+        expect(opened.locator("#live-text")).to_have_text("live")
+        with opened.expect_response(lambda answer: answer.status == 401):
+            held[0].continue_()
+        expect(opened.get_by_role("table", name="Logs").locator("tbody tr")).to_have_count(1)
+        expect(opened.get_by_role("dialog")).to_have_count(0)
         context.close()
 
 

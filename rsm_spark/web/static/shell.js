@@ -48,10 +48,14 @@ export function startPage({ name: pageName, views, Stream, readStatus, keys = []
   const app = {
     live,
     async ask(parts, options) {
+      const shown = token();
       try {
         return await ask(parts, options);
       } catch (error) {
-        if (error instanceof Refused && error.status === 401) askToken();
+        if (!(error instanceof Refused && error.status === 401)) throw error;
+        // The answer to the token of before: whoever has entered one since is not asked again.
+        if (token() === shown) askToken();
+        else if (!options?.method) return app.ask(parts, options);
         throw error;
       }
     },
