@@ -247,7 +247,8 @@ class BookieDecommission:
         if not self._is_drain and self._bookie_id in serving:
             raise UsageError(
                 f"bookie {self._bookie_id} serves: stop it first, or have it emptied while it serves: "
-                f"rsm cluster drain {self._bookie_id}"
+                f"rsm cluster drain {self._bookie_id}. One that was killed counts as serving until its session with "
+                "ZooKeeper has ended, some ten seconds: then ask again"
             )
 
     def _check_spare(self, ledger_id: int, metadata: LedgerMetadata, writable: Sequence[str]) -> None:
